@@ -1,0 +1,3 @@
+module github.com/nixlpush/nixlpush
+
+go 1.26
