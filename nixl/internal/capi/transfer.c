@@ -1,0 +1,125 @@
+#include "capi.h"
+
+static int xfer_list(const capi_table *t, int mem, const capi_desc *descs, size_t n,
+                     capi_xfer_list *list) {
+    int status = t->create_xfer_dlist(mem, list);
+    if (status != CAPI_OK)
+        return status;
+    for (size_t i = 0; i < n; i++) {
+        status = t->xfer_dlist_add_desc(*list, descs[i].addr, descs[i].len, descs[i].dev);
+        if (status != CAPI_OK) {
+            t->destroy_xfer_dlist(*list);
+            return status;
+        }
+    }
+    return CAPI_OK;
+}
+
+// Options that carry the notification, or NULL if there is none.
+static int notif_opts(const capi_table *t, const void *notif, size_t len, capi_opts *opts) {
+    *opts = NULL;
+    if (len == 0)
+        return CAPI_OK;
+    int status = t->create_opt_args(opts);
+    if (status != CAPI_OK)
+        return status;
+    status = t->opt_args_set_notif_msg(*opts, notif, len);
+    if (status == CAPI_OK)
+        status = t->opt_args_set_has_notif(*opts, true);
+    if (status != CAPI_OK)
+        t->destroy_opt_args(*opts);
+    return status;
+}
+
+int capi_prepare(const capi_table *t, capi_agent agent, const char *name, int mem,
+                 const capi_desc *descs, size_t n, capi_prepared *prepared) {
+    capi_xfer_list list;
+    int status = xfer_list(t, mem, descs, n, &list);
+    if (status != CAPI_OK)
+        return status;
+    status = t->prep_xfer_dlist(agent, name, list, prepared, NULL);
+    t->destroy_xfer_dlist(list);
+    if (status != CAPI_NOT_FOUND)
+        return status;
+    if (*name == '\0')
+        return CAPI_LOCAL_UNREGISTERED;
+    return t->check_remote_md(agent, name, NULL) == CAPI_OK ? CAPI_REMOTE_UNREGISTERED
+                                                            : CAPI_NOT_FOUND;
+}
+
+int capi_release_prepared(const capi_table *t, capi_agent agent, capi_prepared prepared) {
+    return t->release_xfer_dlist_handle(agent, prepared);
+}
+
+int capi_make(const capi_table *t, capi_agent agent, int op, capi_prepared local,
+              const int *local_idx, capi_prepared remote, const int *remote_idx, size_t n,
+              const void *notif, size_t notif_len, capi_request *request) {
+    capi_opts opts;
+    int status = notif_opts(t, notif, notif_len, &opts);
+    if (status != CAPI_OK)
+        return status;
+    status =
+        t->make_xfer_req(agent, op, local, local_idx, n, remote, remote_idx, n, request, opts);
+    if (opts != NULL)
+        t->destroy_opt_args(opts);
+    return status;
+}
+
+// Why create_xfer_req refused two lists: the first of the causes that can be asked for.
+static int refusal(const capi_table *t, capi_agent agent, const char *name,
+                   capi_xfer_list local, capi_xfer_list remote) {
+    capi_prepared prepared;
+    if (t->check_remote_md(agent, name, NULL) != CAPI_OK)
+        return CAPI_NOT_FOUND;
+    if (t->prep_xfer_dlist(agent, "", local, &prepared, NULL) != CAPI_OK)
+        return CAPI_LOCAL_UNREGISTERED;
+    t->release_xfer_dlist_handle(agent, prepared);
+    if (t->prep_xfer_dlist(agent, name, remote, &prepared, NULL) != CAPI_OK)
+        return CAPI_REMOTE_UNREGISTERED;
+    t->release_xfer_dlist_handle(agent, prepared);
+    return CAPI_BACKEND;
+}
+
+int capi_create(const capi_table *t, capi_agent agent, int op, int mem, const capi_desc *local,
+                int remote_mem, const capi_desc *remote, size_t n, const char *name,
+                const void *notif, size_t notif_len, capi_request *request) {
+    capi_xfer_list locals, remotes;
+    capi_opts opts;
+    int status = xfer_list(t, mem, local, n, &locals);
+    if (status != CAPI_OK)
+        return status;
+    status = xfer_list(t, remote_mem, remote, n, &remotes);
+    if (status != CAPI_OK)
+        goto free_locals;
+    status = notif_opts(t, notif, notif_len, &opts);
+    if (status != CAPI_OK)
+        goto free_remotes;
+    status = t->create_xfer_req(agent, op, locals, remotes, name, request, opts);
+    if (status == CAPI_BACKEND)
+        status = refusal(t, agent, name, locals, remotes);
+    if (opts != NULL)
+        t->destroy_opt_args(opts);
+free_remotes:
+    t->destroy_xfer_dlist(remotes);
+free_locals:
+    t->destroy_xfer_dlist(locals);
+    return status;
+}
+
+int capi_post(const capi_table *t, capi_agent agent, capi_request request) {
+    return t->post_xfer_req(agent, request, NULL);
+}
+
+int capi_status(const capi_table *t, capi_agent agent, capi_request request) {
+    return t->get_xfer_status(agent, request);
+}
+
+int capi_get_telemetry(const capi_table *t, capi_agent agent, capi_request request,
+                       capi_telemetry *telemetry) {
+    return t->get_xfer_telemetry(agent, request, telemetry);
+}
+
+int capi_release(const capi_table *t, capi_agent agent, capi_request request) {
+    int status = t->release_xfer_req(agent, request);
+    return status == CAPI_OK ? t->destroy_xfer_req(request) : status;
+}
