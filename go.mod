@@ -3,3 +3,10 @@ module github.com/nixlpush/nixlpush
 go 1.26.0
 
 require golang.org/x/sys v0.50.0
+
+require (
+	github.com/philhofer/fwd v1.2.0 // indirect
+	github.com/tinylib/msgp v1.6.5 // indirect
+	golang.org/x/mod v0.18.0 // indirect
+	golang.org/x/tools v0.22.0 // indirect
+)

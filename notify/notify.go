@@ -1,0 +1,147 @@
+package notify
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Kind says what a notification is.
+type Kind uint8
+
+const (
+	// KindUnknown is a message of a kind that this version does not know. Ignore it.
+	KindUnknown      Kind = iota
+	KindRegistration      // D tells P which blocks to write into
+	KindHeartbeat         // D tells P which requests it still waits for
+	KindCompletion        // P tells D that all its bytes of a request have landed
+)
+
+const (
+	registrationPrefix = "PUSH_REG:"
+	heartbeatPrefix    = "HB:"
+)
+
+// Message is a decoded notification. Its strings and slices belong to the receiver.
+type Message struct {
+	Kind         Kind
+	Registration *Registration // KindRegistration
+	IDs          []string      // KindHeartbeat: see [LeaseNames]; never empty strings
+	RequestID    string        // KindCompletion: D's id, as it stood in the registration
+	TPSize       int           // KindCompletion: tensor parallel size of P
+}
+
+// Decode reads one notification. An error means that the payload is malformed; the
+// caller drops it and goes on.
+func Decode(payload []byte) (Message, error) {
+	if len(payload) > MaxMessage {
+		return Message{}, fmt.Errorf("notification of %d bytes, limit is %d", len(payload), MaxMessage)
+	}
+	if body, ok := bytes.CutPrefix(payload, []byte(registrationPrefix)); ok {
+		r, err := decodeRegistration(body)
+		if err != nil {
+			return Message{}, fmt.Errorf("decode registration: %w", err)
+		}
+		return Message{Kind: KindRegistration, Registration: r}, nil
+	}
+	if body, ok := bytes.CutPrefix(payload, []byte(heartbeatPrefix)); ok {
+		ids, err := decodeHeartbeat(body)
+		if err != nil {
+			return Message{}, fmt.Errorf("decode heartbeat: %w", err)
+		}
+		return Message{Kind: KindHeartbeat, IDs: ids}, nil
+	}
+	return decodeCompletion(payload)
+}
+
+// Completion encodes the message that P binds to a WRITE: D's request id and P's tensor
+// parallel size.
+func Completion(requestID string, tpSize int) []byte {
+	b := make([]byte, 0, len(requestID)+8)
+	b = append(b, requestID...)
+	b = append(b, ':')
+	return strconv.AppendInt(b, int64(tpSize), 10)
+}
+
+// decodeCompletion splits at the last colon: a request id may contain colons.
+func decodeCompletion(payload []byte) (Message, error) {
+	colon := bytes.LastIndexByte(payload, ':')
+	if colon < 0 {
+		return Message{}, errors.New("notification of no known kind: it has no colon")
+	}
+	size, ok := decimal(payload[colon+1:])
+	if !ok {
+		return Message{Kind: KindUnknown}, nil
+	}
+	switch id := payload[:colon]; {
+	case size < 1 || size > maxParallel:
+		return Message{}, fmt.Errorf("decode completion: tensor parallel size %d is not within 1 and %d", size, maxParallel)
+	case len(id) == 0 || len(id) > MaxID:
+		return Message{}, fmt.Errorf("decode completion: request id of %d bytes, want 1 to %d", len(id), MaxID)
+	case !utf8.Valid(id):
+		return Message{}, fmt.Errorf("decode completion: %w", errUTF8)
+	default:
+		return Message{Kind: KindCompletion, RequestID: string(id), TPSize: size}, nil
+	}
+}
+
+// decimal reads an unsigned number of at most nine digits.
+func decimal(b []byte) (n int, ok bool) {
+	if len(b) == 0 || len(b) > 9 {
+		return 0, false
+	}
+	for _, c := range b {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n = n*10 + int(c-'0')
+	}
+	return n, true
+}
+
+// Heartbeat encodes the ids of requests whose blocks P shall keep. The wire separates
+// ids by commas, so an id that contains one cannot travel and is left out: its lease is
+// not renewed. The result is nil if no id is left.
+func Heartbeat(ids []string) []byte {
+	size := len(heartbeatPrefix)
+	for _, id := range ids {
+		size += len(id) + 1
+	}
+	b := append(make([]byte, 0, size), heartbeatPrefix...)
+	for _, id := range ids {
+		if id == "" || strings.IndexByte(id, ',') >= 0 {
+			continue
+		}
+		if len(b) > len(heartbeatPrefix) {
+			b = append(b, ',')
+		}
+		b = append(b, id...)
+	}
+	if len(b) == len(heartbeatPrefix) {
+		return nil
+	}
+	return b
+}
+
+func decodeHeartbeat(body []byte) ([]string, error) {
+	if !utf8.Valid(body) {
+		return nil, errUTF8
+	}
+	n := bytes.Count(body, []byte(",")) + 1
+	if n > MaxBeats {
+		return nil, fmt.Errorf("%d ids, limit is %d", n, MaxBeats)
+	}
+	ids := make([]string, 0, n)
+	for id := range strings.SplitSeq(string(body), ",") {
+		if len(id) > MaxID {
+			return nil, fmt.Errorf("request id of %d bytes, limit is %d", len(id), MaxID)
+		}
+		if id != "" {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
+}
