@@ -1,0 +1,242 @@
+package connector
+
+import (
+	"context"
+	"runtime"
+	"time"
+
+	"github.com/nixlpush/nixlpush/blocks"
+	"github.com/nixlpush/nixlpush/nixl"
+	"github.com/nixlpush/nixlpush/notify"
+)
+
+// How long the loop rests between two polls. NIXL has no descriptor to wait on, and its
+// UCX backend makes no progress unless polled.
+const (
+	restWriting = 50 * time.Microsecond  // a WRITE is posted: its end is to be told at once
+	restWaiting = 250 * time.Microsecond // a peer's message is awaited
+	restIdle    = 5 * time.Millisecond   // only what nobody here waits for can come
+	sweepEvery  = 20 * time.Millisecond  // deadlines, heartbeats, peers
+)
+
+// loop owns the tables of an engine. All its fields belong to its goroutine.
+type loop struct {
+	*Engine
+	ctx  context.Context // ends when the engine closes
+	side blocks.Side     // this worker's cache
+	mem  nixl.Mem
+
+	expects       map[uint64]*expectation // by tag
+	expectsByID   map[string]*expectation // those with blocks, by request id
+	arrivals      *notify.Counter
+	renewals      map[*peer]int // expectations per producer
+	nextHeartbeat time.Time
+
+	offers            map[uint64]*offer // by tag
+	waiting           *meetings[*offer]
+	offersByName      index[*offer]
+	registrations     *meetings[*registration]
+	registrationsByID map[string]*registration
+	writing           int // handed to the writers and not back yet
+	posted            map[*write]*offer
+
+	peers   map[peerKey]*peer
+	retired []*peer
+	agents  map[string]int // loaded agents: how many peers have them
+	dialing int            // handshakes under way
+
+	nextSweep     time.Time
+	nextComplaint time.Time
+	closing       bool
+	stats         Stats
+}
+
+func newLoop(e *Engine, ctx context.Context, side blocks.Side, mem nixl.Mem) *loop {
+	return &loop{
+		Engine: e, ctx: ctx, side: side, mem: mem,
+		expects:           map[uint64]*expectation{},
+		expectsByID:       map[string]*expectation{},
+		arrivals:          notify.NewCounter(e.cfg.TPSize),
+		renewals:          map[*peer]int{},
+		offers:            map[uint64]*offer{},
+		waiting:           newMeetings(func(o *offer) matchKeys { return o.keys }),
+		offersByName:      index[*offer]{},
+		registrations:     newMeetings(func(r *registration) matchKeys { return r.keys }),
+		registrationsByID: map[string]*registration{},
+		posted:            map[*write]*offer{},
+		peers:             map[peerKey]*peer{},
+		agents:            map[string]int{},
+	}
+}
+
+// run is the loop's goroutine. It returns once the engine is closing and nothing is
+// under way any more.
+func (l *loop) run() {
+	runtime.LockOSThread() // NIXL and CUDA keep state per thread
+	sharpenTimers()
+	var spare []func(*loop)
+	for !l.closing || l.writing > 0 || len(l.posted) > 0 || l.dialing > 0 {
+		work := l.inbox.take(spare)
+		for i, f := range work {
+			f(l)
+			work[i] = nil
+		}
+		if work != nil {
+			spare = work
+		}
+		news := l.readNotifications()
+		ended := l.pollWrites()
+		l.sweep(time.Now())
+		l.publish()
+		if len(work) == 0 && !news && !ended {
+			l.waker.pause(l.rest(), l.inbox.pending)
+		}
+	}
+}
+
+// rest is how long nothing needs attention.
+func (l *loop) rest() time.Duration {
+	switch {
+	case len(l.posted) > 0:
+		return restWriting
+	case len(l.expectsByID) > 0 || len(l.offers) > 0:
+		return restWaiting
+	}
+	return restIdle
+}
+
+func (l *loop) readNotifications() bool {
+	messages, err := l.nixl.Notifications()
+	if err != nil {
+		l.complain("read notifications", err)
+	}
+	for _, m := range messages {
+		l.handle(m)
+	}
+	return len(messages) > 0
+}
+
+// handle acts on one message of a peer, which may be anything.
+func (l *loop) handle(m nixl.Notification) {
+	message, err := notify.Decode(m.Payload)
+	if err != nil {
+		l.stats.MalformedNotifications++
+		l.log.Warn("dropped a malformed notification", "from", m.Agent, "bytes", len(m.Payload), "why", err)
+		return
+	}
+	switch message.Kind {
+	case notify.KindRegistration:
+		l.register(message.Registration)
+	case notify.KindCompletion:
+		l.completed(m.Agent, message.RequestID, message.TPSize)
+	case notify.KindHeartbeat:
+		l.heartbeat(message.IDs)
+	default:
+		l.log.Debug("ignored a notification of an unknown kind", "from", m.Agent, "bytes", len(m.Payload))
+	}
+}
+
+// pollWrites asks for the state of every posted WRITE, which is also what makes NIXL
+// send the completion.
+func (l *loop) pollWrites() (ended bool) {
+	for w, o := range l.posted {
+		status, err := w.request.Status()
+		if err == nil && status == nixl.InProgress {
+			continue
+		}
+		delete(l.posted, w)
+		l.finishWrite(o, w, err)
+		ended = true
+	}
+	return ended
+}
+
+// sweep does what depends on the time of day.
+func (l *loop) sweep(now time.Time) {
+	if now.Before(l.nextSweep) {
+		return
+	}
+	l.nextSweep = now.Add(sweepEvery)
+	for _, ex := range l.expects {
+		if !ex.deadline.IsZero() && now.After(ex.deadline) {
+			l.expireExpect(ex)
+		}
+	}
+	for _, o := range l.offers {
+		if now.After(o.deadline) {
+			l.expireOffer(o)
+		}
+	}
+	for _, r := range l.registrationsByID {
+		if now.After(r.postBefore) {
+			l.dropRegistration(r)
+			l.log.Info("a consumer's registration ran out without an offer", "request", r.RequestID, "from", r.peer)
+		}
+	}
+	l.sendHeartbeats(now)
+	l.tidyPeers(now)
+}
+
+// step takes in one Submit.
+func (l *loop) step(s Step) {
+	for _, x := range s.Expects {
+		l.expect(x)
+	}
+	for _, o := range s.Offers {
+		l.offer(o)
+	}
+	for _, tag := range s.Cancels {
+		l.cancel(tag)
+	}
+}
+
+func (l *loop) cancel(tag uint64) {
+	if ex := l.expects[tag]; ex != nil {
+		l.cancelExpect(ex)
+	}
+	if o := l.offers[tag]; o != nil {
+		l.abandonOffer(o, failf(ReasonCancelled, "cancelled"))
+	}
+}
+
+// shut lets the loop end: offers that are not being written fail. What is expected is
+// left to loopEnded, which first takes the memory away from the producers.
+func (l *loop) shut(why *failure) {
+	l.closing = true
+	for _, o := range l.offers {
+		l.abandonOffer(o, why)
+	}
+}
+
+// limp is what is left to do in the goroutine of a loop that has panicked: WRITEs that
+// are posted still read the host's blocks, so their end is waited for.
+func (l *loop) limp() {
+	defer func() { _ = recover() }() // a second panic, of the same defect: give up
+	for stop := time.Now().Add(closeWait); len(l.posted) > 0 && time.Now().Before(stop); time.Sleep(time.Millisecond) {
+		for w := range l.posted {
+			if status, err := w.request.Status(); err != nil || status == nixl.Done {
+				delete(l.posted, w)
+			}
+		}
+	}
+}
+
+// complain logs an error that may come with every poll, once a second.
+func (l *loop) complain(what string, err error) {
+	if now := time.Now(); now.After(l.nextComplaint) {
+		l.nextComplaint = now.Add(time.Second)
+		l.log.Error(what, "why", err)
+	}
+}
+
+// publish makes the counters visible to Stats.
+func (l *loop) publish() {
+	s := l.stats
+	s.Expects, s.Offers = uint64(len(l.expects)), uint64(len(l.offers))
+	s.Registrations, s.Writes = uint64(len(l.registrationsByID)), uint64(len(l.posted))
+	s.Peers = uint64(len(l.peers) + len(l.retired))
+	if s != l.published {
+		l.published = s
+		l.visible.Store(&s)
+	}
+}
