@@ -1,0 +1,47 @@
+package connector
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+func TestPushOverNIXL(t *testing.T) {
+	s := site{}
+	p := newTestEngine(t, s, 7001, realTransport(t), nil)
+	d := newTestEngine(t, s, 7002, realTransport(t), nil)
+	for i, offerFirst := range []bool{false, true, false} {
+		src, dst := []uint32{9, 8, 7, 20}, []uint32{3, 2, 1, 40}
+		p.cache.paint(src, byte(i))
+		id := fmt.Sprintf("cmpl-r%d-0", i)
+		expect := Step{Expects: []Expect{{Tag: uint64(i + 1), RequestID: id + "-0123abcd", Producer: p.endpoint(), Blocks: BlockIDs{dst}}}}
+		offer := Step{Offers: []Offer{{Tag: uint64(i + 1), RequestID: id + "-deadbeef", Blocks: BlockIDs{src}}}}
+		if offerFirst {
+			p.submit(t, offer)
+			time.Sleep(50 * time.Millisecond)
+			d.submit(t, expect)
+		} else {
+			d.submit(t, expect)
+			time.Sleep(50 * time.Millisecond)
+			p.submit(t, offer)
+		}
+		got := d.next(t, 5*time.Second)
+		if got.Kind != Received || got.Tag != uint64(i+1) {
+			t.Fatalf("D: %+v", got)
+		}
+		if !d.cache.painted(dst, byte(i)) {
+			t.Error("wrong bytes")
+		}
+		sent := p.next(t, 5*time.Second)
+		if sent.Kind != Sent || sent.Bytes != 4*testLayers*testBlock || sent.Descriptors != 2*testLayers || sent.BlockPairs != 4*testLayers {
+			t.Errorf("P: %+v", sent)
+		}
+		t.Logf("match %v post %v write %v", sent.Match, sent.Post, sent.Write)
+	}
+	if st := p.Stats(); st.OfferFirst != 1 || st.RegistrationFirst != 2 || st.Offers != 0 || st.Registrations != 0 {
+		t.Errorf("P's stats: %+v", st)
+	}
+	if st := d.Stats(); st.Expects != 0 || st.Received != 3 {
+		t.Errorf("D's stats: %+v", st)
+	}
+}
