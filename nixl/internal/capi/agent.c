@@ -68,14 +68,11 @@ static int reg_list(const capi_table *t, int mem, const capi_desc *descs, size_t
     int status = t->create_reg_dlist(mem, list);
     if (status != CAPI_OK)
         return status;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n && status == CAPI_OK; i++)
         status = t->reg_dlist_add_desc(*list, descs[i].addr, descs[i].len, descs[i].dev, NULL, 0);
-        if (status != CAPI_OK) {
-            t->destroy_reg_dlist(*list);
-            return status;
-        }
-    }
-    return CAPI_OK;
+    if (status != CAPI_OK)
+        t->destroy_reg_dlist(*list);
+    return status;
 }
 
 int capi_register(const capi_table *t, capi_agent agent, int mem, const capi_desc *descs,

@@ -1,18 +1,23 @@
 #include "capi.h"
 
+// A range that ends past the address space would pass NIXL's own check, which adds
+// start and length.
+static int add_desc(const capi_table *t, capi_xfer_list list, const capi_desc *d) {
+    if (d->len > UINT64_MAX - d->addr)
+        return CAPI_INVALID_PARAM;
+    return t->xfer_dlist_add_desc(list, d->addr, d->len, d->dev);
+}
+
 static int xfer_list(const capi_table *t, int mem, const capi_desc *descs, size_t n,
                      capi_xfer_list *list) {
     int status = t->create_xfer_dlist(mem, list);
     if (status != CAPI_OK)
         return status;
-    for (size_t i = 0; i < n; i++) {
-        status = t->xfer_dlist_add_desc(*list, descs[i].addr, descs[i].len, descs[i].dev);
-        if (status != CAPI_OK) {
-            t->destroy_xfer_dlist(*list);
-            return status;
-        }
-    }
-    return CAPI_OK;
+    for (size_t i = 0; i < n && status == CAPI_OK; i++)
+        status = add_desc(t, *list, &descs[i]);
+    if (status != CAPI_OK)
+        t->destroy_xfer_dlist(*list);
+    return status;
 }
 
 // Options that carry the notification, or NULL if there is none.
@@ -71,13 +76,19 @@ static int refusal(const capi_table *t, capi_agent agent, const char *name,
     capi_prepared prepared;
     if (t->check_remote_md(agent, name, NULL) != CAPI_OK)
         return CAPI_NOT_FOUND;
+    if (t->check_remote_md(agent, name, remote) != CAPI_OK)
+        return CAPI_REMOTE_UNREGISTERED;
     if (t->prep_xfer_dlist(agent, "", local, &prepared, NULL) != CAPI_OK)
         return CAPI_LOCAL_UNREGISTERED;
     t->release_xfer_dlist_handle(agent, prepared);
-    if (t->prep_xfer_dlist(agent, name, remote, &prepared, NULL) != CAPI_OK)
-        return CAPI_REMOTE_UNREGISTERED;
-    t->release_xfer_dlist_handle(agent, prepared);
     return CAPI_BACKEND;
+}
+
+static bool same_lengths(const capi_desc *a, const capi_desc *b, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (a[i].len != b[i].len)
+            return false;
+    return true;
 }
 
 int capi_create(const capi_table *t, capi_agent agent, int op, int mem, const capi_desc *local,
@@ -85,6 +96,8 @@ int capi_create(const capi_table *t, capi_agent agent, int op, int mem, const ca
                 const void *notif, size_t notif_len, capi_request *request) {
     capi_xfer_list locals, remotes;
     capi_opts opts;
+    if (!same_lengths(local, remote, n))
+        return CAPI_INVALID_PARAM;
     int status = xfer_list(t, mem, local, n, &locals);
     if (status != CAPI_OK)
         return status;
