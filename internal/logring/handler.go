@@ -8,8 +8,8 @@ import (
 )
 
 // Handler gives a slog.Handler whose records become lines "message key=value ...". A
-// message of several lines, such as a stack, becomes as many lines of the ring. The time
-// is left out: the embedder's logging stamps the line.
+// message of several lines becomes as many lines of the ring, and an attribute "stack"
+// follows as lines of its own. The time is left out: the embedder's logging stamps the line.
 func (r *Ring) Handler() slog.Handler { return &handler{ring: r} }
 
 type handler struct {
@@ -24,13 +24,18 @@ func (h *handler) Enabled(_ context.Context, level slog.Level) bool {
 
 func (h *handler) Handle(_ context.Context, record slog.Record) error {
 	var text strings.Builder
+	var stack string
 	text.WriteString(record.Message)
 	text.WriteString(h.attrs)
 	record.Attrs(func(a slog.Attr) bool {
+		if a.Key == "stack" { // is readable as lines only
+			stack = "\n" + a.Value.String()
+			return true
+		}
 		writeAttr(&text, h.group, a)
 		return true
 	})
-	h.ring.Add(record.Level, text.String())
+	h.ring.Add(record.Level, text.String()+stack)
 	return nil
 }
 

@@ -54,6 +54,7 @@ func TestRecordBecomesLine(t *testing.T) {
 		{"group", func(l *slog.Logger) { l.WithGroup("a").With("b", 1).Info("m", slog.Group("c", "d", 2)) }, "20\tm a.b=1 a.c.d=2\n"},
 		{"line break in a value", func(l *slog.Logger) { l.Info("m", "k", "a\nb") }, "20\tm k=\"a\\nb\"\n"},
 		{"several lines", func(l *slog.Logger) { l.Error("panic\nstack 1\nstack 2") }, "40\tpanic\n40\tstack 1\n40\tstack 2\n"},
+		{"stack", func(l *slog.Logger) { l.Error("panic", "stack", "a()\n\tb.go\n", "value", 1) }, "40\tpanic value=1\n40\ta()\n40\t\tb.go\n"},
 		{"not UTF-8", func(l *slog.Logger) { l.Info("a\xffb") }, "20\ta?b\n"},
 	}
 	for _, c := range cases {
