@@ -55,7 +55,7 @@ const (
 
 // Open makes an engine. It takes over the Transport and closes it in Close.
 func Open(cfg Config, t nixl.Transport, fetch Fetch, log *slog.Logger) (*Engine, error) {
-	w, err := newFDWaker()
+	w, err := newFDWaker(t)
 	if err != nil {
 		return nil, err
 	}

@@ -18,11 +18,11 @@ func TestPushOverNIXL(t *testing.T) {
 		offer := Step{Offers: []Offer{{Tag: uint64(i + 1), RequestID: id + "-deadbeef", Blocks: BlockIDs{src}}}}
 		if offerFirst {
 			p.submit(t, offer)
-			time.Sleep(50 * time.Millisecond)
+			p.until(t, "the offer waits", func(s Stats) bool { return s.Offers == 1 })
 			d.submit(t, expect)
 		} else {
 			d.submit(t, expect)
-			time.Sleep(50 * time.Millisecond)
+			p.until(t, "the registration waits", func(s Stats) bool { return s.Registrations == 1 })
 			p.submit(t, offer)
 		}
 		got := d.next(t, 5*time.Second)

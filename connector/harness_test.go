@@ -79,12 +79,6 @@ func (c *testCache) painted(ids []uint32, seed byte) bool {
 	return true
 }
 
-// testLog collects log lines and fails the test on errors unless they are expected.
-type testLog struct {
-	t     testing.TB
-	lines chan string
-}
-
 // site is the side channels of one test: who answers under which port.
 type site map[int]*Engine
 
@@ -147,6 +141,16 @@ func (e *testEngine) next(t testing.TB, limit time.Duration) Event {
 	}
 	t.Fatalf("no event within %v; stats %+v", limit, e.Stats())
 	return Event{}
+}
+
+// until waits for a state.
+func (e *testEngine) until(t testing.TB, what string, ok func(Stats) bool) {
+	t.Helper()
+	for stop := time.Now().Add(5 * time.Second); !ok(e.Stats()); time.Sleep(time.Millisecond) {
+		if time.Now().After(stop) {
+			t.Fatalf("not seen: %s; stats %+v", what, e.Stats())
+		}
+	}
 }
 
 func (e *testEngine) submit(t testing.TB, s Step) {

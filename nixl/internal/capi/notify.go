@@ -28,8 +28,14 @@ func (a Agent) Drain(each func(agent string, payload []byte)) Status {
 	var data unsafe.Pointer
 	var n C.size_t
 	status := C.capi_drain(a.table, a.agent, &data, &n)
+	deliver(data, n, each)
+	return Status(status)
+}
+
+// deliver unpacks and frees a buffer of capi_drain.
+func deliver(data unsafe.Pointer, n C.size_t, each func(agent string, payload []byte)) {
 	if data == nil {
-		return Status(status)
+		return
 	}
 	defer C.free(data)
 	for rest := unsafe.Slice((*byte)(data), int(n)); len(rest) > 0; {
@@ -42,5 +48,4 @@ func (a Agent) Drain(each func(agent string, payload []byte)) Status {
 		rest = rest[nameLen+payloadLen:]
 		each(name, payload)
 	}
-	return Status(status)
 }
