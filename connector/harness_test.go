@@ -79,10 +79,17 @@ func (c *testCache) painted(ids []uint32, seed byte) bool {
 	return true
 }
 
+// slowPort is a peer's that accepts and never answers.
+const slowPort = 7777
+
 // site is the side channels of one test: who answers under which port.
 type site map[int]*Engine
 
 func (s site) fetch(ctx context.Context, host string, port, pp, tp int) ([]byte, error) {
+	if port == slowPort {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	e := s[port]
 	if e == nil {
 		return nil, errors.New("connection refused")
@@ -105,11 +112,20 @@ type testEngine struct {
 
 func newTestEngine(t testing.TB, s site, port int, tr nixl.Transport, change func(*Config)) *testEngine {
 	t.Helper()
+	w, err := newFDWaker(tr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return startTestEngine(t, s, port, tr, w, change)
+}
+
+func startTestEngine(t testing.TB, s site, port int, tr nixl.Transport, w waker, change func(*Config)) *testEngine {
+	t.Helper()
 	cfg := Config{EngineID: fmt.Sprintf("engine-%d", port), Host: "127.0.0.1", Port: port, CompatHash: "h", EnforceCompat: true}
 	if change != nil {
 		change(&cfg)
 	}
-	e, err := Open(cfg, tr, s.fetch, testLogger(t).With("engine", port))
+	e, err := open(cfg, tr, s.fetch, testLogger(t).With("engine", port), w)
 	if err != nil {
 		t.Fatal(err)
 	}

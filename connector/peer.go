@@ -99,7 +99,11 @@ func (l *loop) dial(p *peer) {
 	l.dialing++
 	key, tpSize, ppSize := p.peerKey, p.tpSize, p.ppSize
 	ctx, cancel := context.WithTimeout(l.ctx, l.cfg.HandshakeTimeout)
-	safego.Go("handshake "+p.String(), l.panicked, func() {
+	panicked := func(value any, stack []byte) {
+		l.panicked(value, stack)
+		l.post(func(l *loop) { l.met(p, nil, failf(ReasonInternal, "%v", value)) })
+	}
+	safego.Go("handshake "+p.String(), panicked, func() {
 		defer cancel()
 		ranks, err := l.shake(ctx, key, tpSize, ppSize)
 		l.post(func(l *loop) { l.met(p, ranks, err) })

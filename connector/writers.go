@@ -2,6 +2,7 @@ package connector
 
 import (
 	"runtime"
+	"runtime/debug"
 	"sync"
 
 	"github.com/nixlpush/nixlpush/internal/safego"
@@ -32,12 +33,25 @@ func startWriters(n int, onPanic func(any, []byte)) *writers {
 			runtime.LockOSThread() // NIXL and CUDA keep state per thread
 			var wr writer
 			for job, ok := ws.next(); ok; job, ok = ws.next() {
-				wr.run(job.write)
-				job.done()
+				wr.do(job, onPanic)
 			}
 		})
 	}
 	return ws
+}
+
+// do runs one job and hands it back whatever happens, or the loop would wait for it.
+func (wr *writer) do(job writerJob, onPanic func(any, []byte)) {
+	defer job.done()
+	defer func() {
+		if value := recover(); value != nil {
+			onPanic(value, debug.Stack())
+			if job.write.postedAt.IsZero() || job.write.request == nil { // else it may be in flight: the loop polls it
+				job.write.failed = failf(ReasonInternal, "%v", value)
+			}
+		}
+	}()
+	wr.run(job.write)
 }
 
 func (ws *writers) submit(w *write, done func()) {

@@ -23,13 +23,12 @@ func setError(err *C.nixlpush_error, code C.int32_t, text string) {
 	if err == nil {
 		return
 	}
-	header := uint32(unsafe.Offsetof(err.message))
-	size := uint32(err.struct_size)
-	if size < header {
+	size := min(uintptr(err.struct_size), unsafe.Sizeof(*err))
+	if size < unsafe.Offsetof(err.message) {
 		return
 	}
 	err.code = code
-	setText(unsafe.Slice(&err.message[0], min(size-header, C.sizeof_nixlpush_error-C.uint32_t(header))), text)
+	setText(err.message[:size-unsafe.Offsetof(err.message)], text)
 }
 
 // setText copies a text, cut between two characters to fit, and a NUL.
