@@ -58,7 +58,8 @@ func Decode(payload []byte) (Message, error) {
 }
 
 // Completion encodes the message that P binds to a WRITE: D's request id and P's tensor
-// parallel size.
+// parallel size. The wire cannot tell an id that begins with "HB:" or "PUSH_REG:" from a
+// message of that kind; vLLM makes no such ids.
 func Completion(requestID string, tpSize int) []byte {
 	b := make([]byte, 0, len(requestID)+8)
 	b = append(b, requestID...)

@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"encoding/binary"
 	"errors"
 	"math"
 	"strings"
@@ -108,10 +109,25 @@ func appendBlocks(b []byte, groups [][]uint32) []byte {
 	for _, group := range groups {
 		b = msgp.AppendArrayHeader(b, uint32(len(group)))
 		for _, id := range group {
-			b = msgp.AppendUint32(b, id)
+			b = appendBlock(b, id)
 		}
 	}
 	return b
+}
+
+// appendBlock is msgp.AppendUint32 in a form that the compiler inlines: there can be
+// thousands of ids.
+func appendBlock(b []byte, id uint32) []byte {
+	switch {
+	case id < 1<<7:
+		return append(b, byte(id))
+	case id < 1<<8:
+		return append(b, 0xcc, byte(id))
+	case id < 1<<16:
+		return append(b, 0xcd, byte(id>>8), byte(id))
+	default:
+		return append(b, 0xce, byte(id>>24), byte(id>>16), byte(id>>8), byte(id))
+	}
 }
 
 func decodeRegistration(body []byte) (*Registration, error) {
@@ -220,11 +236,33 @@ func (r *reader) blocks() [][]uint32 {
 func (r *reader) group(limit int) []uint32 {
 	ids := make([]uint32, r.array(limit))
 	for i := range ids {
-		if ids[i] = r.uint32(); r.err != nil {
+		if ids[i] = r.block(); r.err != nil {
 			return nil
 		}
 	}
 	return ids
+}
+
+// block reads one id. The forms that encoders use are taken apart here, because there
+// can be thousands of them; the rest (signed ints, errors) is left to msgp.
+func (r *reader) block() uint32 {
+	b := r.b
+	switch {
+	case len(b) >= 1 && b[0] < 0x80:
+		r.b = b[1:]
+		return uint32(b[0])
+	case len(b) >= 2 && b[0] == 0xcc:
+		r.b = b[2:]
+		return uint32(b[1])
+	case len(b) >= 3 && b[0] == 0xcd:
+		r.b = b[3:]
+		return uint32(binary.BigEndian.Uint16(b[1:]))
+	case len(b) >= 5 && b[0] == 0xce:
+		r.b = b[5:]
+		return binary.BigEndian.Uint32(b[1:])
+	default:
+		return r.uint32()
+	}
 }
 
 // ttl reads nixlpush's own part of a registration.
