@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine of one worker: KV cache in, steps in, events out."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+
+from nixlpush import _abi, library, nixl_wheel
+from nixlpush.errors import CallError
+from nixlpush.handle import Handle
+from nixlpush.library import Library, error_of, new_error
+from nixlpush.steps import StepBuffer
+from nixlpush.types import Event, Expect, Layout, Offer, Options
+
+_EVENTS_PER_CALL = 64
+
+
+class Engine(Handle):
+    """One engine. Its methods may be called from any thread."""
+
+    _close_function = "nixlpush_engine_close"
+
+    def __init__(self, loaded: Library, value: int) -> None:
+        super().__init__(loaded, value)
+        # The two calls of every scheduler step use memory and function objects made here.
+        # They are entered with the GIL held: neither blocks nor calls back, and giving the
+        # GIL away for a microsecond can cost a switch interval (5 ms) to get it back.
+        self._lock = threading.Lock()
+        self._step = StepBuffer()
+        self._events = (_abi.Event * _EVENTS_PER_CALL)()
+        self._error = new_error()
+        self._error_ref = ctypes.byref(self._error)
+        self._submit = loaded.dll.nixlpush_submit
+        self._poll = loaded.dll.nixlpush_poll
+
+    @classmethod
+    def open(
+        cls, options: Options, *, library_path: str | os.PathLike[str] | None = None
+    ) -> Engine:
+        """Loads NIXL and starts the engine's threads. Blocks for 0.1 to 2 s.
+
+        library_path: of libnixlpush; default: the file beside this package.
+        Raises LibraryNotFoundError, InvalidArgumentError, NixlError, ForkError.
+        """
+        loaded = library.load(library_path)
+        value = ctypes.c_uint64()
+        loaded.call(
+            "nixlpush_engine_open",
+            ctypes.byref(_options(options)),
+            ctypes.byref(value),
+        )
+        return cls(loaded, value.value)
+
+    def register(self, layout: Layout) -> None:
+        """Describes and registers the KV cache, once, before the first step."""
+        self._call("nixlpush_engine_register", ctypes.byref(_layout(layout)))
+
+    def metadata(self) -> bytes:
+        """What peers need to know of this rank; to be published on a side channel."""
+        length = ctypes.c_uint64(4096)
+        while True:
+            buffer = ctypes.create_string_buffer(length.value)
+            try:
+                self._call(
+                    "nixlpush_engine_metadata", buffer, len(buffer), ctypes.byref(length)
+                )
+            except CallError as error:
+                if error.code != _abi.ESHORT:
+                    raise
+            else:
+                return buffer.raw[: length.value]
+
+    def submit(
+        self,
+        expects: Sequence[Expect] = (),
+        offers: Sequence[Offer] = (),
+        cancels: Iterable[int] = (),
+    ) -> None:
+        """Hands over what changed in one scheduler step, all or nothing. Does not block."""
+        value = self._live()
+        with self._lock:
+            step = self._step.fill(expects, offers, cancels)
+            result = self._submit(value, step, self._error_ref)
+            if result < 0:
+                raise error_of(result, self._error)
+
+    def poll(self) -> list[Event]:
+        """All events that wait, oldest first. Does not block."""
+        value = self._live()
+        events: list[Event] = []
+        with self._lock:
+            while True:
+                count = self._poll(
+                    value,
+                    self._events,
+                    _EVENTS_PER_CALL,
+                    ctypes.sizeof(_abi.Event),
+                    self._error_ref,
+                )
+                if count < 0:
+                    raise error_of(count, self._error)
+                for i in range(count):
+                    events.append(_event(self._events[i]))
+                if count < _EVENTS_PER_CALL:
+                    return events
+
+    def event_fd(self) -> int:
+        """A descriptor that is readable while events wait: poll it, do not read or close it."""
+        return self._call("nixlpush_event_fd")
+
+    def stats(self) -> dict[str, int]:
+        """Counters since open and what is held right now; names as in the header."""
+        stats = _abi.Stats(struct_size=ctypes.sizeof(_abi.Stats))
+        self._call("nixlpush_engine_stats", ctypes.byref(stats))
+        return {name: getattr(stats, name) for name, _ in _abi.Stats._fields_[2:]}
+
+
+def _event(event: _abi.Event) -> Event:
+    return Event(
+        event.tag,
+        event.kind,
+        event.reason,
+        event.message.decode("utf-8", "replace"),
+        event.bytes,
+        event.descriptors,
+        event.block_pairs,
+        event.post_ns,
+        event.write_ns,
+        event.match_ns,
+    )
+
+
+def _text(value: str | None) -> bytes | None:
+    return None if value is None else value.encode()
+
+
+def _params(params: Mapping[str, str]) -> ctypes.Array[_abi.Param]:
+    return (_abi.Param * len(params))(
+        *(_abi.Param(key.encode(), value.encode()) for key, value in params.items())
+    )
+
+
+def _options(options: Options) -> _abi.Options:
+    backends = (_abi.Backend * len(options.backends))(
+        *(
+            _abi.Backend(backend.name.encode(), _params(backend.params), len(backend.params))
+            for backend in options.backends
+        )
+    )
+    factors = options.compat_factors
+    return _abi.Options(
+        struct_size=ctypes.sizeof(_abi.Options),
+        tp_rank=options.tp_rank,
+        tp_size=options.tp_size,
+        pp_rank=options.pp_rank,
+        pp_size=options.pp_size,
+        side_channel_port=options.side_channel_port,
+        engine_id=_text(options.engine_id),
+        side_channel_host=_text(options.side_channel_host),
+        nixl_library=_text(options.nixl_library or nixl_wheel.find()),
+        wheel_root=_text(options.wheel_root),
+        backends=backends,
+        num_backends=len(backends),
+        compat_hash=_text(options.compat_hash),
+        compat_factors=_params(factors),
+        num_compat_factors=len(factors),
+        ignore_compat=options.ignore_compat,
+        writers=options.writers,
+        max_procs=options.max_procs,
+        lease_ms=options.lease_ms,
+        receive_timeout_ms=options.receive_timeout_ms,
+        handshake_timeout_ms=options.handshake_timeout_ms,
+        heartbeat_ms=options.heartbeat_ms,
+        peer_ttl_ms=options.peer_ttl_ms,
+    )
+
+
+def _layout(layout: Layout) -> _abi.Layout:
+    regions = (_abi.Region * len(layout.regions))(
+        *(
+            _abi.Region(
+                base=region.base,
+                block_len=region.block_len,
+                stride=region.stride,
+                num_blocks=region.num_blocks,
+                group=region.group,
+                mem=region.mem,
+                name=region.name.encode(),
+            )
+            for region in layout.regions
+        )
+    )
+    memory = (_abi.Memory * len(layout.memory))(
+        *(
+            _abi.Memory(addr=range_.addr, len=range_.len, device=range_.device, mem=range_.mem)
+            for range_ in layout.memory
+        )
+    )
+    return _abi.Layout(
+        struct_size=ctypes.sizeof(_abi.Layout),
+        block_size=layout.block_size,
+        num_blocks=layout.num_blocks,
+        physical_per_logical=layout.physical_per_logical,
+        device_id=layout.device_id,
+        ssm_sizes=layout.ssm_sizes,
+        name=_text(layout.name),
+        attention_backend=_text(layout.attention_backend),
+        regions=regions,
+        num_regions=len(regions),
+        memory=memory,
+        num_memory=len(memory),
+    )

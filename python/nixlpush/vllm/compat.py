@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""vLLM's compatibility hash, and in words what goes into it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from vllm.config import VllmConfig
+
+
+def compat_hash(vllm_config: VllmConfig, attention_backend: str) -> str:
+    """The hash that a peer must have, too: vLLM's own, so that its connector is a peer."""
+    # Imported late: it brings in NIXL's Python module.
+    from vllm.distributed.kv_transfer.kv_connector.v1.nixl.metadata import (
+        compute_nixl_compatibility_hash,
+    )
+
+    return compute_nixl_compatibility_hash(
+        vllm_config, attention_backend, transfer_mode="push"
+    )
+
+
+def compat_factors(vllm_config: VllmConfig, attention_backend: str) -> dict[str, str]:
+    """What the hash is made from, by name, for the text that explains a mismatch."""
+    from vllm import __version__
+    from vllm.distributed.kv_transfer.kv_connector.v1.nixl.metadata import (
+        NIXL_CONNECTOR_VERSION,
+    )
+
+    model = vllm_config.model_config
+    hma = not vllm_config.scheduler_config.disable_hybrid_kv_cache_manager
+    speculative = vllm_config.speculative_config
+    factors = {
+        "vllm_version": __version__,
+        "nixl_connector_version": NIXL_CONNECTOR_VERSION,
+        "model": model.model,
+        "dtype": model.dtype,
+        "num_kv_heads": model.get_total_num_kv_heads(),
+        "head_size": model.get_head_size(),
+        "num_hidden_layers": model.get_total_num_hidden_layers(),
+        "attn_backend_name": attention_backend,
+        "cache_dtype": vllm_config.cache_config.cache_dtype,
+        "is_hma_enabled": hma,
+        "speculative_config": speculative.method if speculative else None,
+        "transfer_mode": "push",
+    }
+    return {name: str(value) for name, value in factors.items()}

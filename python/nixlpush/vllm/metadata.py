@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the scheduler's connector tells the workers', and the other way round at start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorHandshakeMetadata,
+    KVConnectorMetadata,
+)
+
+from nixlpush.types import Expect, Offer
+
+
+class StepMetadata(KVConnectorMetadata):
+    """What changed in one scheduler step. vLLM pickles it to every worker, every step.
+
+    rejected: ids of requests that wait for KV which cannot be asked for.
+    """
+
+    def __init__(
+        self,
+        expects: tuple[Expect, ...] = (),
+        offers: tuple[Offer, ...] = (),
+        cancels: tuple[int, ...] = (),
+        rejected: tuple[str, ...] = (),
+    ) -> None:
+        self.expects = expects
+        self.offers = offers
+        self.cancels = cancels
+        self.rejected = rejected
+
+    def __bool__(self) -> bool:
+        return bool(self.expects or self.offers or self.cancels or self.rejected)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Named tuples would be pickled by the names of their classes, which costs more than
+        # everything else here.
+        if not self:
+            return StepMetadata, ()
+        plain = tuple(map(tuple, self.expects)), tuple(map(tuple, self.offers))
+        return _restore, (*plain, self.cancels, self.rejected)
+
+
+def _restore(
+    expects: tuple[tuple, ...],
+    offers: tuple[tuple, ...],
+    cancels: tuple[int, ...],
+    rejected: tuple[str, ...],
+) -> StepMetadata:
+    return StepMetadata(
+        tuple(map(Expect._make, expects)), tuple(map(Offer._make, offers)), cancels, rejected
+    )
+
+
+@dataclass
+class HandshakeMetadata(KVConnectorHandshakeMetadata):
+    """What a worker's engine wants published on the side channel."""
+
+    payload: bytes
