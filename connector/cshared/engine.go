@@ -4,6 +4,7 @@ package main
 import "C"
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"runtime"
@@ -50,11 +51,17 @@ func openEngine(s settings) (*connector.Engine, error) {
 	if err != nil {
 		return nil, withCode(C.NIXLPUSH_ENIXL, err)
 	}
-	e, err := connector.Open(s.engine, transport, sidechannel.Fetch, slog.New(ring.Handler()))
+	e, err := connector.Open(s.engine, transport, fetch, slog.New(ring.Handler()))
 	if err != nil {
 		return nil, errors.Join(err, transport.Close())
 	}
 	return e, nil
+}
+
+// fetch is sidechannel.Fetch as the engine calls it.
+func fetch(ctx context.Context, host string, port, ppRank, tpRank int) ([]byte, error) {
+	metadata, _, err := sidechannel.Fetch(ctx, host, port, ppRank, tpRank)
+	return metadata, err
 }
 
 //export nixlpush_engine_close

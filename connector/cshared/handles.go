@@ -79,7 +79,7 @@ func kind(v any) string {
 	switch v.(type) {
 	case *connector.Engine:
 		return "an engine"
-	case *sidechannel.Listener:
+	case *sidechannel.Server:
 		return "a side channel"
 	}
 	return fmt.Sprintf("%T", v)

@@ -31,11 +31,11 @@ func nixlpush_sidechannel_open(host *C.const_char, port C.uint32_t, channel *C.n
 		if err != nil {
 			return 0, err
 		}
-		l, err := sidechannel.Listen(name, int(port), slog.New(ring.Handler()))
+		s, err := sidechannel.Listen(name, int(port), slog.New(ring.Handler()))
 		if err != nil {
 			return 0, withCode(C.NIXLPUSH_ENETWORK, err)
 		}
-		*channel = C.nixlpush_handle(handles.add(l))
+		*channel = C.nixlpush_handle(handles.add(s))
 		return 0, nil
 	})
 }
@@ -43,18 +43,18 @@ func nixlpush_sidechannel_open(host *C.const_char, port C.uint32_t, channel *C.n
 //export nixlpush_sidechannel_port
 func nixlpush_sidechannel_port(channel C.nixlpush_handle, err *C.nixlpush_error) C.int32_t {
 	return observe(err, func() (int, error) {
-		l, err := lookUp[*sidechannel.Listener](&handles, uint64(channel))
+		s, err := lookUp[*sidechannel.Server](&handles, uint64(channel))
 		if err != nil {
 			return 0, err
 		}
-		return l.Port(), nil
+		return s.Port(), nil
 	})
 }
 
 //export nixlpush_sidechannel_publish
 func nixlpush_sidechannel_publish(channel C.nixlpush_handle, ppRank, tpRank C.uint32_t, metadata *C.const_void, length C.uint64_t, err *C.nixlpush_error) C.int32_t {
 	return call(err, func() (int, error) {
-		l, err := lookUp[*sidechannel.Listener](&handles, uint64(channel))
+		s, err := lookUp[*sidechannel.Server](&handles, uint64(channel))
 		if err != nil {
 			return 0, err
 		}
@@ -64,7 +64,7 @@ func nixlpush_sidechannel_publish(channel C.nixlpush_handle, ppRank, tpRank C.ui
 		if a.err != nil {
 			return 0, a.err
 		}
-		l.Publish(int(ppRank), int(tpRank), append([]byte(nil), data...))
+		s.Publish(int(ppRank), int(tpRank), append([]byte(nil), data...))
 		return 0, nil
 	})
 }
@@ -72,10 +72,10 @@ func nixlpush_sidechannel_publish(channel C.nixlpush_handle, ppRank, tpRank C.ui
 //export nixlpush_sidechannel_close
 func nixlpush_sidechannel_close(channel C.nixlpush_handle, err *C.nixlpush_error) C.int32_t {
 	return observe(err, func() (int, error) {
-		l, err := remove[*sidechannel.Listener](&handles, uint64(channel))
+		s, err := remove[*sidechannel.Server](&handles, uint64(channel))
 		if err != nil {
 			return 0, err
 		}
-		return 0, withCode(C.NIXLPUSH_ENETWORK, l.Close())
+		return 0, withCode(C.NIXLPUSH_ENETWORK, s.Close())
 	})
 }
