@@ -108,30 +108,51 @@ static void in_export(const side *d, const side *p) {
   check_log("nixlpush_test_panic");
 }
 
-static void in_engine(const side *d, const side *p, uint32_t place) {
-  const side *broken = place == IN_WRITER ? p : d;
+/* A panic in a goroutine of an engine: that engine fails what it holds and takes no more. */
+static void in_loop(const side *p) {
   nixlpush_event event;
   MUST(offer(p, 1) == 0);
-  MUST(nixlpush_test_panic(place) == 0);
+  MUST(nixlpush_test_panic(IN_LOOP) == 0);
+  event = next(p);
+  MUST(event.tag == 1 && event.kind == NIXLPUSH_SEND_FAILED && event.reason == NIXLPUSH_REASON_INTERNAL);
+  MUST(offer(p, 2) == NIXLPUSH_EINTERNAL);
+  check_log("explode");
+}
+
+static void in_writer(const side *d, const side *p) {
+  nixlpush_event event;
+  MUST(nixlpush_test_panic(IN_WRITER) == 0);
+  MUST(offer(p, 1) == 0 && expect(d, p, 1) == 0);
+  event = next(p);
+  MUST(event.tag == 1 && event.kind == NIXLPUSH_SEND_FAILED && event.reason == NIXLPUSH_REASON_INTERNAL);
+  MUST(offer(p, 2) == NIXLPUSH_EINTERNAL);
+  MUST(next(d).kind == NIXLPUSH_RECEIVE_FAILED);
+  check_log("explode");
+}
+
+static void in_handshake(const side *d, const side *p) {
+  nixlpush_event event;
+  MUST(nixlpush_test_panic(IN_HANDSHAKE) == 0);
   MUST(expect(d, p, 1) == 0);
-  event = next(broken);
-  MUST(event.tag == 1 && event.reason == NIXLPUSH_REASON_INTERNAL);
-  MUST(event.kind == (broken == p ? NIXLPUSH_SEND_FAILED : NIXLPUSH_RECEIVE_FAILED));
-  MUST((broken == p ? offer(p, 2) : expect(d, p, 2)) == NIXLPUSH_EINTERNAL);
+  event = next(d);
+  MUST(event.tag == 1 && event.kind == NIXLPUSH_RECEIVE_FAILED && event.reason == NIXLPUSH_REASON_INTERNAL);
+  MUST(expect(d, p, 2) == NIXLPUSH_EINTERNAL);
   check_log("explode");
 }
 
 int main(int argc, char **argv) {
   static side p, d;
-  const uint32_t place = argc > 1 ? (uint32_t)atoi(argv[1]) : 0;
-  if (argc != 3 || place < IN_EXPORT || place > IN_HANDSHAKE) return 2;
+  const int place = argc == 3 ? atoi(argv[1]) : 0;
+  if (place < IN_EXPORT || place > IN_HANDSHAKE) return 2;
   start(&p, "p", argv[2]);
-  start(&d, "d", argv[2]);
-  if (place == IN_EXPORT)
-    in_export(&d, &p);
-  else
-    in_engine(&d, &p, place);
-  stop(&d);
+  if (place != IN_LOOP) start(&d, "d", argv[2]); /* the loop of either engine could take the panic */
+  switch (place) {
+    case IN_EXPORT: in_export(&d, &p); break;
+    case IN_LOOP: in_loop(&p); break;
+    case IN_WRITER: in_writer(&d, &p); break;
+    case IN_HANDSHAKE: in_handshake(&d, &p); break;
+  }
+  if (place != IN_LOOP) stop(&d);
   stop(&p);
   MUST(nixlpush_open_handles() == 0);
   return 0;
