@@ -23,6 +23,8 @@ type agent struct {
 	closed bool
 	// open counts requests and lists not yet released; they point into the agent.
 	open atomic.Int64
+	// active counts the requests in progress, by peer.
+	active counter
 }
 
 // Open loads NIXL (once per path and process; it is never unloaded), and creates an
@@ -114,11 +116,16 @@ func (a *agent) Load(metadata []byte) (name string, err error) {
 	return name, err
 }
 
+// Unload fails with ErrActive while requests to the peer are in progress: NIXL would
+// forget the peer, answer every poll of these requests with an error, and go on
+// writing into memory that looks free.
 func (a *agent) Unload(name string) error {
 	if err := checkName(name); err != nil {
 		return err
 	}
-	return a.call("unload "+name, func() capi.Status { return a.capi.Unload(name) })
+	return a.active.ifNone(name, func() error {
+		return a.call("unload "+name, func() capi.Status { return a.capi.Unload(name) })
+	})
 }
 
 func (a *agent) Connect(name string) error {

@@ -14,6 +14,9 @@ import (
 
 const libraryName = "libnixl_capi.so"
 
+// ErrLibrary: no place that was tried has a usable NIXL library.
+var ErrLibrary = errors.New("no usable " + libraryName)
+
 // Wheels of NIXL by the suffix of their name. NIXL's own Python package takes the
 // one that fits the CUDA version of torch, else the first of these.
 var wheelVariants = []string{"cu13", "cu12", "rocm"}
@@ -35,8 +38,8 @@ func openLibrary(c Config) (*capi.Library, error) {
 		}
 		failures = append(failures, fmt.Errorf("%s: %w", path, err))
 	}
-	return nil, fmt.Errorf("nixl: no usable %s (install nixl 1.5 or newer with pip, or give the path): tried:\n%w",
-		libraryName, errors.Join(failures...))
+	return nil, fmt.Errorf("nixl: %w (pip install nixl, 1.5 or newer, or give its path); tried:\n%w",
+		ErrLibrary, errors.Join(failures...))
 }
 
 // places lists the paths to try, in order, and the errors of those that are out of

@@ -21,6 +21,7 @@ const (
 // request is a transfer of an agent.
 type request struct {
 	agent  *agent
+	peer   string
 	handle capi.Request
 	phase  phase
 	err    error // of phase failed
@@ -37,6 +38,9 @@ func (r *request) Post() (Status, error) {
 	case released:
 		return 0, fmt.Errorf("nixl: post request: %w: it is released", ErrInvalid)
 	}
+	// Counted before NIXL knows of it, so that Unload cannot come between.
+	r.agent.active.add(r.peer)
+	r.phase = active
 	return r.moveTo("post request", r.agent.capi.Post(r.handle))
 }
 
@@ -63,15 +67,15 @@ func (r *request) poll() (Status, error) {
 	return 0, fmt.Errorf("nixl: get status of request: %w: it is not posted", ErrInvalid)
 }
 
-// moveTo notes what NIXL said of the request.
+// moveTo notes what NIXL said of an active request.
 func (r *request) moveTo(call string, status capi.Status) (Status, error) {
-	switch status {
-	case capi.OK:
+	if status == capi.InProgress {
+		return InProgress, nil
+	}
+	r.agent.active.remove(r.peer)
+	if status == capi.OK {
 		r.phase = done
 		return Done, nil
-	case capi.InProgress:
-		r.phase = active
-		return InProgress, nil
 	}
 	r.phase = failed
 	r.err = check(call, status)

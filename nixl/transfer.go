@@ -9,6 +9,7 @@ import (
 // list is a prepared descriptor list of an agent.
 type list struct {
 	agent    *agent
+	peer     string // "" for the agent's own memory
 	prepared capi.Prepared
 	released bool
 }
@@ -22,7 +23,7 @@ func (a *agent) Prepare(name string, mem Mem, descs []Desc) (List, error) {
 			return nil, err
 		}
 	}
-	l := &list{agent: a}
+	l := &list{agent: a, peer: name}
 	err := a.call("prepare list", func() (status capi.Status) {
 		if l.prepared, status = a.capi.Prepare(name, int(mem), toCAPI(descs)); status == capi.OK {
 			a.open.Add(1)
@@ -55,7 +56,7 @@ func (a *agent) Make(op Op, local List, localIdx []int32, remote List, remoteIdx
 	if len(localIdx) == 0 || len(localIdx) != len(remoteIdx) {
 		return nil, fmt.Errorf("nixl: make request: %w: %d local and %d remote indices", ErrInvalid, len(localIdx), len(remoteIdx))
 	}
-	return a.newRequest("make request", func() (capi.Request, capi.Status) {
+	return a.newRequest("make request", to.peer, func() (capi.Request, capi.Status) {
 		return a.capi.Make(int(op), from.prepared, localIdx, to.prepared, remoteIdx, notif)
 	})
 }
@@ -67,13 +68,13 @@ func (a *agent) Create(op Op, mem Mem, local []Desc, remoteMem Mem, remote []Des
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
-	return a.newRequest("create request", func() (capi.Request, capi.Status) {
+	return a.newRequest("create request", name, func() (capi.Request, capi.Status) {
 		return a.capi.Create(int(op), int(mem), toCAPI(local), int(remoteMem), toCAPI(remote), name, notif)
 	})
 }
 
-func (a *agent) newRequest(what string, build func() (capi.Request, capi.Status)) (Request, error) {
-	r := &request{agent: a}
+func (a *agent) newRequest(what, peer string, build func() (capi.Request, capi.Status)) (Request, error) {
+	r := &request{agent: a, peer: peer}
 	err := a.call(what, func() (status capi.Status) {
 		if r.handle, status = build(); status == capi.OK {
 			a.open.Add(1)
