@@ -84,3 +84,11 @@ class Node:
             poller.poll(left * 1000)
             events += self.engine.poll()
         return events
+
+    def settle(self, timeout: float = 10, **held: int) -> None:
+        """Waits until the engine holds what is given; its loop takes a step after `submit`
+        has returned."""
+        deadline = time.monotonic() + timeout
+        while (seen := {name: self.engine.stats()[name] for name in held}) != held:
+            assert time.monotonic() < deadline, f"{seen}, wanted {held}"
+            time.sleep(0.005)

@@ -69,14 +69,3 @@ def panic_library() -> str:
     if not path:
         pytest.skip("NIXLPUSH_TEST_LIBRARY is not set: build it with `make lib-test`")
     return path
-
-
-@pytest.fixture
-def vllm_or_skip() -> None:
-    """For tests that need vLLM. NIXLPUSH_REQUIRE_VLLM=1 makes its absence a failure."""
-    try:
-        import vllm  # noqa: F401
-    except ImportError as error:
-        if os.environ.get("NIXLPUSH_REQUIRE_VLLM") == "1":
-            raise
-        pytest.skip(f"vLLM is not installed: {error}")

@@ -3,43 +3,32 @@
 
 from __future__ import annotations
 
+import need_vllm  # noqa: F401  # isort: split
+
 from pathlib import Path
 from typing import Any
 
 import pytest
+from vllm.v1.outputs import KVConnectorOutput
+from vllm_harness import P_LEG, Harness, d_leg, write_model
 
 from nixlpush import SENT, unpack_ids
 
-pytestmark = pytest.mark.usefixtures("vllm_or_skip")
-
 
 @pytest.fixture
-def harness(tmp_path: Path) -> Any:
-    from vllm_harness import Harness, write_model
-
+def harness(tmp_path: Path) -> Harness:
     return Harness(write_model(tmp_path))
 
 
 @pytest.fixture
-def recomputing(tmp_path: Path) -> Any:
-    from vllm_harness import Harness, write_model
-
+def recomputing(tmp_path: Path) -> Harness:
     return Harness(write_model(tmp_path), kv_load_failure_policy="recompute")
-
-
-def d_leg(**changes: Any) -> dict[str, Any]:
-    from vllm_harness import d_leg
-
-    return d_leg(**changes)
-
-
-P_LEG = {"do_remote_decode": True, "do_remote_prefill": False}
 
 
 # ---- D ----
 
 
-def test_d_asks_waits_and_decodes(harness: Any) -> None:
+def test_d_asks_waits_and_decodes(harness: Harness) -> None:
     harness.add("d", d_leg(transfer_id="x-9", pp_size=2), tokens=40)
     assert harness.step() == []
     (expect,) = harness.engine.expects.values()
@@ -57,7 +46,7 @@ def test_d_asks_waits_and_decodes(harness: Any) -> None:
     harness.assert_idle()
 
 
-def test_d_asks_only_for_what_its_prefix_cache_lacks(harness: Any) -> None:
+def test_d_asks_only_for_what_its_prefix_cache_lacks(harness: Harness) -> None:
     harness.add("first", None, tokens=64)
     harness.run()
     harness.add("d", d_leg(), tokens=100)
@@ -69,7 +58,7 @@ def test_d_asks_only_for_what_its_prefix_cache_lacks(harness: Any) -> None:
     harness.assert_idle()
 
 
-def test_what_d_still_lacks(harness: Any) -> None:
+def test_what_d_still_lacks(harness: Harness) -> None:
     request = harness.add("d", d_leg(), tokens=63)
     matched = harness.connector.get_num_new_matched_tokens
     assert matched(request, 0) == (63, True)
@@ -79,7 +68,7 @@ def test_what_d_still_lacks(harness: Any) -> None:
     assert matched(harness.add("p", dict(P_LEG)), 0) == (0, False)
 
 
-def test_no_external_tokens_withdraw_the_announcement(harness: Any) -> None:
+def test_no_external_tokens_withdraw_the_announcement(harness: Harness) -> None:
     request = harness.add("d", d_leg(), tokens=40)
     ours = harness.connector.scheduler
     first = ours.build_connector_meta()
@@ -90,7 +79,7 @@ def test_no_external_tokens_withdraw_the_announcement(harness: Any) -> None:
     assert not ours._receives
 
 
-def test_an_announcement_and_its_blocks_have_one_tag(harness: Any) -> None:
+def test_an_announcement_and_its_blocks_have_one_tag(harness: Harness) -> None:
     """While D has no free block the engine keeps P's lease alive."""
     hog = harness.add("hog", None, tokens=1500)
     hog.max_tokens = 3
@@ -110,7 +99,7 @@ def test_an_announcement_and_its_blocks_have_one_tag(harness: Any) -> None:
     harness.assert_idle()
 
 
-def test_a_failed_receive_fails_the_request(harness: Any) -> None:
+def test_a_failed_receive_fails_the_request(harness: Harness) -> None:
     harness.add("d", d_leg())
     harness.step()
     harness.engine.received("d", ok=False)
@@ -120,7 +109,7 @@ def test_a_failed_receive_fails_the_request(harness: Any) -> None:
     harness.assert_idle()
 
 
-def test_a_failed_receive_is_computed_here_if_the_policy_says_so(recomputing: Any) -> None:
+def test_a_failed_receive_is_computed_here_if_the_policy_says_so(recomputing: Harness) -> None:
     recomputing.add("d", d_leg(), tokens=40)
     recomputing.step()
     recomputing.engine.received("d", ok=False)
@@ -149,7 +138,7 @@ def test_a_failed_receive_is_computed_here_if_the_policy_says_so(recomputing: An
     ],
 )
 def test_bad_parameters_fail_that_request_alone(
-    harness: Any, change: dict[str, Any], caplog: pytest.LogCaptureFixture
+    harness: Harness, change: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     harness.add("bad", d_leg(**change))
     harness.add("good", d_leg())
@@ -163,7 +152,7 @@ def test_bad_parameters_fail_that_request_alone(
     harness.assert_idle()
 
 
-def test_bad_parameters_are_computed_here_if_the_policy_says_so(recomputing: Any) -> None:
+def test_bad_parameters_are_computed_here_if_the_policy_says_so(recomputing: Harness) -> None:
     recomputing.add("bad", d_leg(remote_port=None))
     recomputing.run()
     assert str(recomputing.outputs["bad"].finish_reason) == "length"
@@ -171,7 +160,7 @@ def test_bad_parameters_are_computed_here_if_the_policy_says_so(recomputing: Any
     recomputing.assert_idle()
 
 
-def test_an_abort_before_the_first_step_tells_nobody(harness: Any) -> None:
+def test_an_abort_before_the_first_step_tells_nobody(harness: Harness) -> None:
     harness.add("d", d_leg())
     harness.abort("d")
     harness.run()
@@ -180,7 +169,7 @@ def test_an_abort_before_the_first_step_tells_nobody(harness: Any) -> None:
     harness.assert_idle()
 
 
-def test_an_abort_while_waiting_keeps_the_blocks_until_the_engine_is_done(harness: Any) -> None:
+def test_an_abort_while_waiting_keeps_the_blocks_until_the_engine_is_done(harness: Harness) -> None:
     harness.add("d", d_leg())
     harness.step()
     harness.abort("d")
@@ -192,7 +181,7 @@ def test_an_abort_while_waiting_keeps_the_blocks_until_the_engine_is_done(harnes
     harness.assert_idle()
 
 
-def test_an_abort_of_a_request_whose_kv_has_just_come(harness: Any) -> None:
+def test_an_abort_of_a_request_whose_kv_has_just_come(harness: Harness) -> None:
     harness.add("d", d_leg())
     harness.step()
     harness.engine.received("d")
@@ -202,7 +191,7 @@ def test_an_abort_of_a_request_whose_kv_has_just_come(harness: Any) -> None:
     harness.assert_idle()
 
 
-def test_an_abort_in_the_step_that_allocates_ends_with_one_report(harness: Any) -> None:
+def test_an_abort_in_the_step_that_allocates_ends_with_one_report(harness: Harness) -> None:
     """Blocks and cancel reach the engine together."""
     harness.add("d", d_leg())
     output = harness.scheduler.schedule()
@@ -213,7 +202,7 @@ def test_an_abort_in_the_step_that_allocates_ends_with_one_report(harness: Any) 
     assert cancel.cancels == (metadata.expects[0].tag,)
 
 
-def test_an_abort_of_a_rejected_request_reports_it_once(harness: Any) -> None:
+def test_an_abort_of_a_rejected_request_reports_it_once(harness: Harness) -> None:
     harness.add("bad", d_leg(remote_port=None))
     output = harness.scheduler.schedule()
     harness.abort("bad")
@@ -221,8 +210,6 @@ def test_an_abort_of_a_rejected_request_reports_it_once(harness: Any) -> None:
     results = harness.worker.take_results()
     assert results.received == results.failed == {"bad"}
     assert not harness.worker.take_results().received
-    from vllm.v1.outputs import KVConnectorOutput
-
     harness.scheduler._update_from_kv_xfer_finished(
         KVConnectorOutput(finished_recving=results.received)
     )
@@ -230,7 +217,7 @@ def test_an_abort_of_a_rejected_request_reports_it_once(harness: Any) -> None:
     harness.assert_idle()
 
 
-def test_an_entry_the_engine_refuses_fails_alone(harness: Any) -> None:
+def test_an_entry_the_engine_refuses_fails_alone(harness: Harness) -> None:
     harness.engine.refuse = {"bad"}
     harness.add("bad", d_leg())
     harness.add("good", d_leg())
@@ -244,7 +231,7 @@ def test_an_entry_the_engine_refuses_fails_alone(harness: Any) -> None:
 # ---- P ----
 
 
-def test_p_offers_its_blocks_and_frees_them_when_they_are_sent(harness: Any) -> None:
+def test_p_offers_its_blocks_and_frees_them_when_they_are_sent(harness: Harness) -> None:
     harness.add("p", {**P_LEG, "transfer_id": "x-9"}, tokens=40)
     harness.step()
     params = harness.outputs["p"].kv_transfer_params
@@ -261,7 +248,7 @@ def test_p_offers_its_blocks_and_frees_them_when_they_are_sent(harness: Any) -> 
     harness.assert_idle()
 
 
-def test_p_tells_the_router_all_that_vllms_connector_tells(harness: Any) -> None:
+def test_p_tells_the_router_all_that_vllms_connector_tells(harness: Harness) -> None:
     harness.add("p", dict(P_LEG), tokens=40)
     harness.step()
     params = harness.outputs["p"].kv_transfer_params
@@ -285,7 +272,7 @@ def test_p_tells_the_router_all_that_vllms_connector_tells(harness: Any) -> None
     harness.run()
 
 
-def test_what_p_tells_is_what_d_takes(harness: Any) -> None:
+def test_what_p_tells_is_what_d_takes(harness: Harness) -> None:
     """A sequential router hands P's parameters on as they are."""
     harness.add("p", {**P_LEG, "transfer_id": "x-9"})
     harness.step()
@@ -300,7 +287,7 @@ def test_what_p_tells_is_what_d_takes(harness: Any) -> None:
     harness.assert_idle()
 
 
-def test_p_frees_its_blocks_when_sending_fails(harness: Any) -> None:
+def test_p_frees_its_blocks_when_sending_fails(harness: Harness) -> None:
     harness.add("p", dict(P_LEG))
     harness.step()
     harness.step()
@@ -309,7 +296,7 @@ def test_p_frees_its_blocks_when_sending_fails(harness: Any) -> None:
     harness.assert_idle()
 
 
-def test_p_offers_nothing_when_it_is_aborted(harness: Any) -> None:
+def test_p_offers_nothing_when_it_is_aborted(harness: Harness) -> None:
     harness.add("p", dict(P_LEG))
     harness.scheduler.schedule()
     harness.abort("p")
@@ -317,7 +304,7 @@ def test_p_offers_nothing_when_it_is_aborted(harness: Any) -> None:
     assert not harness.connector.scheduler._offers
 
 
-def test_p_reports_each_request_once(harness: Any) -> None:
+def test_p_reports_each_request_once(harness: Harness) -> None:
     harness.add("p", dict(P_LEG))
     harness.step()
     harness.step()
@@ -329,7 +316,7 @@ def test_p_reports_each_request_once(harness: Any) -> None:
 
 
 def test_a_bad_transfer_id_on_p_is_ignored_with_a_word(
-    harness: Any, caplog: pytest.LogCaptureFixture
+    harness: Harness, caplog: pytest.LogCaptureFixture
 ) -> None:
     harness.add("p", {**P_LEG, "transfer_id": ["x"]})
     harness.step()
@@ -341,7 +328,7 @@ def test_a_bad_transfer_id_on_p_is_ignored_with_a_word(
     harness.run()
 
 
-def test_p_leaves_the_last_tokens_to_d_if_a_drafter_needs_that(harness: Any) -> None:
+def test_p_leaves_the_last_tokens_to_d_if_a_drafter_needs_that(harness: Harness) -> None:
     harness.connector.scheduler._backoff = 2
     request = harness.add("p", dict(P_LEG), tokens=40)
     assert (request.num_prompt_tokens, len(request.prompt_token_ids)) == (38, 38)
@@ -357,14 +344,14 @@ def test_p_leaves_the_last_tokens_to_d_if_a_drafter_needs_that(harness: Any) -> 
 # ---- Others ----
 
 
-def test_requests_without_parameters_never_touch_the_engine(harness: Any) -> None:
+def test_requests_without_parameters_never_touch_the_engine(harness: Harness) -> None:
     harness.add("plain", None)
     harness.run()
     assert harness.engine.submits == 0
     harness.assert_idle()
 
 
-def test_many_requests_at_once_leave_nothing(harness: Any) -> None:
+def test_many_requests_at_once_leave_nothing(harness: Harness) -> None:
     for i in range(40):
         harness.add(f"p{i}", dict(P_LEG), tokens=20 + i, seed=i)
         harness.add(f"d{i}", d_leg(), tokens=20 + i, seed=500 + i)

@@ -84,9 +84,9 @@ def write_model(folder: Path) -> Path:
     return folder
 
 
-def attention_spec() -> FullAttentionSpec:
+def attention_spec(block_size: int = BLOCK_SIZE) -> FullAttentionSpec:
     return FullAttentionSpec(
-        block_size=BLOCK_SIZE, num_kv_heads=4, head_size=64, dtype=torch.bfloat16
+        block_size=block_size, num_kv_heads=4, head_size=64, dtype=torch.bfloat16
     )
 
 
