@@ -98,9 +98,10 @@ class Client:
     def __exit__(self, *_):
         self._legs.shutdown(wait=False, cancel_futures=True)
 
-    def push(self, prompt, max_tokens=ANSWER_TOKENS, p_after=0.0, d_after=0.0, timeout=TIMEOUT):
+    def push(self, prompt, max_tokens=ANSWER_TOKENS, p_after=0.0, d_after=0.0, timeout=TIMEOUT,
+             request_id=None):
         """Both legs; p_after and d_after are seconds to hold one back. Returns (P's answer, D's)."""
-        request_id = str(uuid.uuid4())
+        request_id = request_id or str(uuid.uuid4())
         p = self._legs.submit(_later, p_after, self.prefill_leg, prompt, request_id, timeout)
         d = self._legs.submit(_later, d_after, self.decode_leg, prompt, request_id, max_tokens, timeout)
         return p.result(), d.result()

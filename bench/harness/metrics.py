@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an engine says about itself: its /metrics page, its log, its processes."""
+import json
 import os
 import pathlib
 import re
@@ -35,32 +36,65 @@ def wait_for_usage(engine, at_most, seconds):
         time.sleep(0.25)
 
 
-PUSHED = re.compile(r"pushed (request=.*)$")
-PAIR = re.compile(r"(\w+)=(\S+)")
+LOGGED = re.compile(r"\] (pushed|got) (request=.*)$")
+STATS = re.compile(r"\] stats (\{.*\})$")
+FIELD = re.compile(r"(\w+)=(\S+)")
 
 
-class LogReader:
-    """Reads what an engine has logged since the last call."""
+class Watch:
+    """Reads what connectors/observed.py logs about one engine."""
 
     def __init__(self, engine):
         self.path = engine.log
         self.offset = 0
+        self.ends = {}  # base request id: the fields of "pushed" (P) or "got" (D)
+        self.stats = {}  # the latest
 
-    def lines(self):
+    def read(self):
+        """Takes in what was logged since the last call."""
         with self.path.open("rb") as log:
             log.seek(self.offset)
             text = log.read()
         whole = text.rfind(b"\n") + 1
         self.offset += whole
-        return text[:whole].decode(errors="replace").splitlines()
+        for line in text[:whole].decode(errors="replace").splitlines():
+            if match := LOGGED.search(line):
+                fields = {name: _number(value) for name, value in FIELD.findall(match[2])}
+                self.ends[base_id(fields["request"])] = fields
+            elif match := STATS.search(line):
+                self.stats = json.loads(match[1])
 
-    def pushes(self):
-        """P's line about each push: {"request": ..., "bytes": ..., ...}, numbers as int."""
-        found = []
-        for line in self.lines():
-            if match := PUSHED.search(line):
-                found.append({k: int(v) if v.isdigit() else v for k, v in PAIR.findall(match[1])})
-        return found
+    def end_of(self, request_id, seconds=5.0):
+        """What was logged about the end of a request. Raises TimeoutError."""
+        deadline = time.monotonic() + seconds
+        while request_id not in self.ends:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{self.path} says nothing about the end of {request_id}")
+            time.sleep(0.02)
+            self.read()
+        return self.ends[request_id]
+
+    def fresh_stats(self, seconds=10.0):
+        """Statistics from after this call. Raises TimeoutError."""
+        now, deadline = time.monotonic(), time.monotonic() + seconds
+        while self.stats.get("at", 0) <= now:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"no statistics in {self.path} for {seconds:.0f} s")
+            time.sleep(0.1)
+            self.read()
+        return self.stats
+
+
+def base_id(request_id):
+    """The client's id in vLLM's: `cmpl-<client's>-<index>-<8 random digits>`."""
+    return re.sub(r"^cmpl-|-\d+-[0-9a-f]{8}$", "", request_id)
+
+
+def _number(text):
+    try:
+        return float(text) if "." in text else int(text)
+    except ValueError:
+        return text
 
 
 def rss_kib(pid):
