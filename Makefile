@@ -33,8 +33,8 @@ GO_SOURCES := $(shell find . -path ./build -prune -o -path ./.cache -prune -o \
 PYTHON_SOURCES := $(shell find python -name '*.py' -path 'python/nixlpush/*') \
   python/pyproject.toml python/hatch_build.py python/build_wheel.sh LICENSE
 
-# What the tests in Go need to find NIXL and vLLM; a test that cannot find them fails.
-TEST_ENV = NIXLPUSH_REQUIRE_NIXL=1 \
+# Where the tests find NIXL; one that cannot load it fails.
+find_nixl = export NIXLPUSH_REQUIRE_NIXL=1 \
   NIXLPUSH_NIXL_WHEEL_ROOT=$$($(NIXL_PYTHON) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 
 .PHONY: help
@@ -84,9 +84,9 @@ $(OUT)/wheel/done: $(LIB) $(PYTHON_SOURCES)
 	@touch $@
 
 # The wheel, installed where the tests find it without touching an environment.
-$(SITE)/done: $(OUT)/wheel/done
+$(SITE)/done: $(OUT)/wheel/done $(CACHE)/nixl/ready
 	@rm -rf $(SITE)
-	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --target $(SITE) $(OUT)/wheel/nixlpush-*.whl
+	$(NIXL_PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --target $(SITE) $(OUT)/wheel/nixlpush-*.whl
 	@touch $@
 
 # ---- Environments ---------------------------------------------------------------------
@@ -107,8 +107,8 @@ $(CACHE)/nixl/ready:
 
 # ---- Tests ----------------------------------------------------------------------------
 
-.PHONY: test check test-go race fuzz test-c test-python
-test: tools check test-go test-c test-python test-vllm ## everything that CI runs
+.PHONY: test check race fuzz test-c test-python test-vllm
+test: tools vllm check race test-c test-python test-vllm ## everything that CI runs
 	@echo "all tests passed"
 
 check: tools-go $(COMPILER) ## gofmt, go vet, and that a drifting prototype does not compile
@@ -117,21 +117,37 @@ check: tools-go $(COMPILER) ## gofmt, go vet, and that a drifting prototype does
 	go vet -tags nixlpush_test ./connector/cshared
 	build/check_prototypes.sh
 
-test-go: tools nixl ## Go tests with the race detector, against the fake and real NIXL
-	$(TEST_ENV) go test -race -timeout 10m ./...
-race: test-go
+race: tools nixl ## Go tests with the race detector, against the fake and real NIXL
+	$(find_nixl); \
+	if [ -x "$(VLLM_PYTHON)" ]; then export NIXLPUSH_VLLM_PYTHON="$(VLLM_PYTHON)"; fi; \
+	go test -race -timeout 10m ./...
 
 fuzz: tools-go ## each fuzzer for FUZZTIME (10s)
 	build/fuzz.sh $(or $(FUZZTIME),10s)
 
 test-c: tools nixl lib lib-test ## C programs that use the library, well and badly
-	$(TEST_ENV) build/test_c.sh
+	$(find_nixl); build/test_c.sh
 
 test-python: tools nixl lib-test $(SITE)/done ## Python tests of the wheel, without vLLM
 	PYTHONPATH=$(SITE) NIXLPUSH_TEST_LIBRARY=$(CURDIR)/$(TEST_LIB) \
 	  $(NIXL_PYTHON) -m pytest python/tests --ignore-glob='*/test_vllm_*'
 
-.PHONY: clean
+test-vllm: tools vllm lib-test $(SITE)/done ## Python tests with vLLM, and a short demo
+	PYTHONPATH=$(SITE) NIXLPUSH_REQUIRE_VLLM=1 "$(VLLM_PYTHON)" -m pytest python/tests/test_vllm_*.py
+	VLLM_PYTHON="$(VLLM_PYTHON)" $(PYTHON) bench/demo.py --smoke
+
+# ---- Real engines: see the head of each script in bench/ -------------------------------
+
+.PHONY: demo interop soak faults bench
+demo: ## push prompts from P to D and compare every token
+interop: ## the same with vLLM's own connector on one side
+soak: ## 500 requests, 32 at a time: all equal, nothing left behind
+faults: ## a leg that never comes, a killed P, damaged block ids
+bench: ## nixlpush against vLLM's own connector, as ratios
+demo interop soak faults bench: tools vllm $(SITE)/done
+	VLLM_PYTHON="$(VLLM_PYTHON)" $(PYTHON) bench/$@.py
+
+.PHONY: clean distclean
 clean: ## remove what was built
 	rm -rf $(OUT)
 distclean: clean ## and what was fetched

@@ -22,6 +22,7 @@ if [[ -n ${VLLM_PYTHON:-} ]]; then
 fi
 [[ -e $dir/ready ]] && exit 0
 
+mkdir -p "$(dirname "$dir")"
 free=$(df --output=avail -BG "$(dirname "$dir")" | tail -n 1 | tr -dc 0-9)
 if (( free < 10 )); then
   say "$free GB are free at $dir; 10 GB are needed (or set VLLM_PYTHON to an environment with vLLM)" >&2

@@ -3,7 +3,7 @@
 #ifndef NIXLPUSH_CSHARED_ABI_H
 #define NIXLPUSH_CSHARED_ABI_H
 
-#include "../../include/nixlpush.h"
+#include "nixlpush.h" /* a link to include/: go build looks for changes in this folder only */
 
 typedef const char const_char;
 typedef const void const_void;
