@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 
 // serveTarget is a target process: it ends when its parent closes the pipe or dies.
 func serveTarget(name string) {
-	transport, err := nixl.Open(nixl.Config{Name: name, WheelRoot: os.Getenv(wheelRootVariable)})
+	transport, err := nixl.Open(nixl.Config{Name: name, WheelRoot: wheelRoot()})
 	if err != nil {
 		os.Stderr.WriteString(err.Error() + "\n")
 		os.Exit(1)
@@ -79,11 +79,13 @@ func pipe(t testing.TB) (r, w *os.File) {
 	return r, w
 }
 
+func wheelRoot() string { return os.Getenv(wheelRootVariable) }
+
 // openOrSkip opens an agent that the test closes. Without NIXL the test is skipped,
 // or fails if the environment says that NIXL must be there.
 func openOrSkip(t testing.TB, c nixl.Config) nixl.Transport {
 	t.Helper()
-	c.WheelRoot = os.Getenv(wheelRootVariable)
+	c.WheelRoot = wheelRoot()
 	transport, err := nixl.Open(c)
 	switch {
 	case err == nil:
