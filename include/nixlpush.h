@@ -54,7 +54,8 @@ typedef uint64_t nixlpush_handle;
 #define NIXLPUSH_ENIXL (-4)      /* NIXL cannot be loaded, or it failed */
 #define NIXLPUSH_ENETWORK (-5)   /* e.g. the side channel's port is in use */
 #define NIXLPUSH_ESHORT (-6)     /* the buffer is too small; *len says what is needed */
-#define NIXLPUSH_EINTERNAL (-7)  /* a defect of nixlpush: it refuses work from now on */
+#define NIXLPUSH_EINTERNAL (-7)  /* a defect of nixlpush: it refuses work from now on, while what it
+                                    holds can be polled and closed; or the system is out of descriptors */
 
 typedef struct nixlpush_error {
   uint32_t struct_size;
@@ -117,8 +118,8 @@ int32_t nixlpush_engine_open(const nixlpush_options *options, nixlpush_handle *e
 
 /* Ends the engine: what is not posted fails, posted WRITEs are waited for (they cannot be
  * cancelled) up to 5 s, then threads end and memory is deregistered. Events not fetched
- * are lost. Blocks up to about 6 s. The event fd is closed.
- * Returns: 0; EHANDLE. */
+ * are lost. Blocks up to about 6 s. The event fd is closed. The handle ends in any case.
+ * Returns: 0; EHANDLE; ENIXL (e.g. a WRITE has not ended: the memory must stay mapped). */
 int32_t nixlpush_engine_close(nixlpush_handle engine, nixlpush_error *err);
 
 /* NIXL's memory types. */
@@ -342,11 +343,12 @@ int32_t nixlpush_log_fd(void);
 /* Moves waiting log lines into buf: each "<level>\t<text>\n", level 10 debug, 20 info, 30
  * warning, 40 error (Python's numbers). Whole lines only; not NUL-terminated. The library never
  * writes to stdout or stderr. At most 4,096 lines are kept; then the oldest are dropped and
- * counted in a line of their own.
+ * counted in a line of their own. A line is cut to fit a buffer of 8 KiB.
  * Returns: bytes written, 0 if none wait; EINVAL, ESHORT (the next line does not fit cap). */
 int32_t nixlpush_drain_log(char *buf, uint64_t cap);
 
-/* Lines below this level are not kept. Default 20. */
+/* Lines below this level, 0 to 100, are not kept. Default 20.
+ * Returns: 0; EINVAL, EINTERNAL. */
 int32_t nixlpush_log_level(int32_t level);
 
 #ifdef __cplusplus
