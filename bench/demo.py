@@ -15,13 +15,13 @@ import uuid
 from harness.client import Client, aggregated, difference, make_prompt, sensitive_blocks
 from harness.engine import Options
 from harness.machine import Machine, default_python, fail
-from harness.metrics import Watch
+from harness.metrics import Watch, block_size
 from harness.pair import Pair
 from harness.table import Table, ms, size
 
 LENGTHS = (16, 17, 100, 500, 1000, 2000, 4000)
 REPEATS = 3
-SHARED, TAIL = 2000, 200  # tokens of a prompt that D has cached already, and of its end
+SHARED, TAIL = 3000, 300  # tokens of a prompt that D has cached already, and of its end
 OBSERVED = "observed"
 
 
@@ -115,11 +115,13 @@ def prefix_hits(pair):
         whole, tail = (pusher.push(shared + make_prompt(TAIL, f"tail {i}")) for i in (1, 2))
     if not (whole and tail):
         return pusher.differences
-    share = tail["bytes"] / whole["bytes"]
-    print(f"\nthe second prompt pushed {size(tail['bytes'])} instead of {size(whole['bytes'])} "
-          f"({share:.0%}; its own tail is {TAIL / (SHARED + TAIL):.0%})")
-    if share > 1.5 * TAIL / (SHARED + TAIL):
-        fail("the second prompt pushed more than its tail")
+    block = block_size(pair.d)
+    blocks = -(-(SHARED + TAIL) // block)
+    missing = blocks - SHARED // block
+    print(f"\nthe second prompt pushed {size(tail['bytes'])} instead of {size(whole['bytes'])}: "
+          f"{missing} of {blocks} blocks of {block} tokens were not in D's cache")
+    if tail["bytes"] * blocks != whole["bytes"] * missing:
+        fail("the second prompt pushed more or less than its tail")
     return pusher.differences
 
 

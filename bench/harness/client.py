@@ -110,6 +110,10 @@ class Client:
         params = {"do_remote_decode": True, "do_remote_prefill": False}
         return complete(self.pair.p, prompt, request_id, 1, params, timeout)
 
+    def submit(self, call, *arguments, **options):
+        """Runs one leg in the background. Returns its future."""
+        return self._legs.submit(call, *arguments, **options)
+
     def decode_leg(self, prompt, request_id, max_tokens=ANSWER_TOKENS, timeout=TIMEOUT):
         p = self.pair.p
         params = {"do_remote_decode": False, "do_remote_prefill": True, "remote_engine_id": p.engine_id,

@@ -21,6 +21,12 @@ def scrape(engine):
     return values
 
 
+def block_size(engine):
+    """Tokens in a KV block of the engine."""
+    with urllib.request.urlopen(engine.url("/metrics"), timeout=10) as answer:
+        return int(re.search(r'cache_config_info\{[^}]*block_size="(\d+)"', answer.read().decode())[1])
+
+
 def kv_usage(engine):
     """The share of KV blocks in use, 0 to 1."""
     return scrape(engine)["vllm:kv_cache_usage_perc"]
