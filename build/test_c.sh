@@ -30,6 +30,12 @@ run() {
   fi
 }
 
+echo "--- the symbol gate refuses the test build"
+if build/check_symbols.sh build/out/test/libnixlpush.so.1 2>"$out/gate" || ! grep -q nixlpush_test_panic "$out/gate"; then
+  cat "$out/gate"
+  exit 1
+fi
+
 build push build/out gcc -std=c11 examples/c/push.c
 build push_cpp build/out g++ -std=c++17 -x c++ examples/c/push.c -x none
 build misuse build/out gcc -std=c11 examples/c/misuse/misuse.c examples/c/misuse/misuse_engine.c

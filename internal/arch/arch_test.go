@@ -36,7 +36,7 @@ var may = map[string][]string{
 
 // mayInTests adds what only the tests of a package import.
 var mayInTests = map[string][]string{
-	"nixl":          {"nixl/nixltest/conformance"},
+	"nixl":          {"nixl/nixltest", "nixl/nixltest/conformance"},
 	"nixl/nixltest": {"nixl/nixltest/conformance"},
 	"connector":     {"nixl/nixltest"},
 }
