@@ -108,7 +108,7 @@ type Transport interface {
 	// same agent a second time is an error or a no-op, depending on the backend:
 	// Unload it first.
 	Load(metadata []byte) (agent string, err error)
-	// Unload forgets a peer. Transfers to it must have ended.
+	// Unload forgets a peer. While transfers to it are in progress it fails with ErrActive.
 	Unload(agent string) error
 	// Connect opens the connections to a loaded peer ahead of the first transfer.
 	Connect(agent string) error
@@ -124,12 +124,14 @@ type Transport interface {
 	// it after the last byte has landed.
 	Create(op Op, mem Mem, local []Desc, remoteMem Mem, remote []Desc, agent string, notif []byte) (Request, error)
 
-	// Notify sends a message of its own to a loaded peer.
+	// Notify sends a message of its own to a loaded peer. It does not wait: the message
+	// may leave only as this agent polls.
 	Notify(agent string, payload []byte) error
 	// Notifications drains what has arrived, without blocking, and drives the backend's
 	// progress. Within one sender the order of arrival is kept.
 	Notifications() ([]Notification, error)
 
-	// Close releases the agent. All requests and lists must have been released.
+	// Close releases the agent. While a request or list is not released it fails with
+	// ErrActive and the agent stays open.
 	Close() error
 }

@@ -72,4 +72,6 @@ func TestCovers(t *testing.T) {
 		require.Equal(t, c.want, r.covers(nixl.DRAM, c.d), "%+v", c.d)
 	}
 	require.False(t, r.covers(nixl.VRAM, r.desc))
+	low := memory{nixl.DRAM, nixl.Desc{Addr: 10, Len: 50}}
+	require.False(t, low.covers(nixl.DRAM, nixl.Desc{Addr: top, Len: 50}), "the sum wraps")
 }
