@@ -75,22 +75,24 @@ type Payload struct {
 	AgentMetadata []byte // an encoded [AgentMetadata]
 
 	// Refusal, if not empty, says why there is no metadata to be had. Stock engines know
-	// no refusals, so the text also travels in place of the hash: there it ends up in
-	// the error that a stock engine raises because the hashes differ.
+	// no refusals, so the text also travels in place of the hash and of the engine id:
+	// there it ends up in the error that a stock engine raises because they differ.
 	Refusal string
 }
 
 // Encode returns the payload. Without a refusal it is what a stock engine sends.
 func (p Payload) Encode() []byte {
-	b := make([]byte, 0, len(p.AgentMetadata)+len(p.CompatHash)+2*len(p.Refusal)+128)
+	b := make([]byte, 0, len(p.AgentMetadata)+len(p.CompatHash)+128)
 	if p.Refusal == "" {
 		b = msgp.AppendMapHeader(b, 2)
 		b = appendString(b, "compatibility_hash", p.CompatHash)
 		return msgp.AppendBytes(msgp.AppendString(b, "agent_metadata_bytes"), p.AgentMetadata)
 	}
+	text := "none, handshake refused: " + p.Refusal
+	nobody := AgentMetadata{EngineID: text}
 	b = msgp.AppendMapHeader(b, 3)
-	b = appendString(b, "compatibility_hash", "none, handshake refused: "+p.Refusal)
-	b = msgp.AppendBytes(msgp.AppendString(b, "agent_metadata_bytes"), nil)
+	b = appendString(b, "compatibility_hash", text)
+	b = msgp.AppendBytes(msgp.AppendString(b, "agent_metadata_bytes"), nobody.Encode())
 	b = msgp.AppendMapHeader(msgp.AppendString(b, extensionKey), 2)
 	b = appendNumber(b, "v", extensionVersion)
 	return appendString(b, "refusal", p.Refusal)

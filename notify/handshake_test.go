@@ -40,11 +40,15 @@ func TestRequestMalformed(t *testing.T) {
 
 func TestRefusal(t *testing.T) {
 	p, err := DecodePayload(Payload{Refusal: "no rank (pp 1, tp 0); have (0,0)"}.Encode())
-	if err != nil || p.Refusal != "no rank (pp 1, tp 0); have (0,0)" || len(p.AgentMetadata) != 0 {
+	if err != nil || p.Refusal != "no rank (pp 1, tp 0); have (0,0)" {
 		t.Errorf("decoded %+v, %v", p, err)
 	}
 	if !strings.Contains(p.CompatHash, p.Refusal) {
-		t.Errorf("a stock engine would only see %q", p.CompatHash)
+		t.Errorf("a stock engine would only see the hash %q", p.CompatHash)
+	}
+	m, err := DecodeAgentMetadata(p.AgentMetadata)
+	if err != nil || !strings.Contains(m.EngineID, p.Refusal) {
+		t.Errorf("a stock engine that ignores hashes would see %+v, %v", m, err)
 	}
 }
 

@@ -42,6 +42,8 @@ func TestStockReadsOurs(t *testing.T) {
 	refusal := stock("payload", Payload{Refusal: "no rank (pp 0, tp 7)"}.Encode())
 	if p, err := DecodePayload(refusal); err != nil || !strings.Contains(p.CompatHash, "no rank (pp 0, tp 7)") {
 		t.Errorf("stock reads a refusal as %+v, %v", p, err)
+	} else if m, err := DecodeAgentMetadata(stock("metadata", p.AgentMetadata)); err != nil || m.EngineID != p.CompatHash {
+		t.Errorf("stock reads the metadata of a refusal as %+v, %v", m, err)
 	}
 	if got := stock("message", Request{PP: 3, TP: 200}.Encode()); !bytes.Equal(got, golden(t, "request_3_200")) {
 		t.Errorf("request changed: %x", got)

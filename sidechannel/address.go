@@ -14,8 +14,6 @@ import (
 func networks(host string) []string {
 	if ip, err := netip.ParseAddr(host); err == nil && ip.Is6() {
 		return []string{"tcp"} // with "::" this includes IPv4
-	} else if err == nil || host == "*" {
-		return []string{"tcp4"}
 	}
 	return []string{"tcp4", "tcp6"}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"syscall"
 	"time"
 
@@ -86,10 +85,9 @@ func (c *Client) ask(pp, tp int) ([]byte, error) {
 	return parts[1], err
 }
 
-// bind makes the connection follow ctx until the returned function is called.
+// bind makes what waits on the connection end with ctx, until the returned function is
+// called.
 func (c *Client) bind(ctx context.Context) (release func()) {
-	deadline, _ := ctx.Deadline() // none is the zero time, which means none
-	c.wire.conn.SetDeadline(deadline)
 	stop := context.AfterFunc(ctx, func() { c.wire.conn.SetDeadline(time.Unix(1, 0)) })
 	return func() { stop() }
 }
@@ -97,8 +95,8 @@ func (c *Client) bind(ctx context.Context) (release func()) {
 // explain says where, at what and why an exchange has failed.
 func (c *Client) explain(ctx context.Context, what string, err error) error {
 	switch {
-	case ctx.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded):
-		err = c.explainTimeout(ctx)
+	case ctx.Err() != nil:
+		err = c.explainEnd(ctx)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
 		errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
 		err = fmt.Errorf("the peer has closed the connection: %w", err)
@@ -108,19 +106,15 @@ func (c *Client) explain(ctx context.Context, what string, err error) error {
 	return fmt.Errorf("side channel %s: %s: %w", c.where, what, err)
 }
 
-// explainTimeout reports the end of ctx. The socket's deadline, which is the same, may
-// pass a moment before ctx notices.
-func (c *Client) explainTimeout(ctx context.Context) error {
-	cause := context.Cause(ctx)
-	switch {
-	case errors.Is(cause, context.Canceled):
+// explainEnd reports the end of ctx.
+func (c *Client) explainEnd(ctx context.Context) error {
+	switch cause := context.Cause(ctx); {
+	case errors.Is(ctx.Err(), context.Canceled):
 		return cause
-	case cause == nil:
-		cause = context.DeadlineExceeded
-	}
-	if c.wire == nil {
+	case c.wire == nil:
 		return fmt.Errorf("timed out: %w", cause)
+	default:
+		return fmt.Errorf("no answer in time: %w (a stock vLLM engine answers nobody any more"+
+			" once it was asked for a rank that it does not have)", cause)
 	}
-	return fmt.Errorf("no answer in time: %w (a stock vLLM engine answers nobody any more"+
-		" once it was asked for a rank that it does not have)", cause)
 }

@@ -65,6 +65,7 @@ func TestForeignBytes(t *testing.T) {
 	pub := bytes.Replace(append(greeting("REQ"), ready("REQ")...), []byte("REQ"), []byte("PUB"), 1)
 	lies := append(greeting("REQ"), flagCommand, 22)
 	lies = append(lies, "\x05READY\x0bSocket-Type\xff\xff\xff\xff"...)
+	flags := append(append(greeting("REQ"), ready("REQ")...), 0x80, 0)
 	failure := append(greeting("REQ"), flagCommand, 10)
 	failure = append(failure, "\x05ERROR\x03bad"...)
 	for name, data := range map[string][]byte{
@@ -74,6 +75,7 @@ func TestForeignBytes(t *testing.T) {
 		"does not begin with a READY":       noReady,
 		"socket of type \\\"PUB\\\"":        pub,
 		"has no Socket-Type":                lies,
+		"unknown flags 0x80":                flags,
 		"refuses the connection: \\\"bad\\": failure,
 	} {
 		s.quota = quota{}
@@ -225,12 +227,14 @@ func TestSlowPeers(t *testing.T) {
 		name  string
 		bytes []byte        // sent at once, before
 		every time.Duration // a byte of a frame
+		deaf  bool          // reads no answer
 		want  time.Duration // until the server ends the connection
 	}{
-		{"silent", nil, 0, greetTime},
-		{"half a greeting", greeting("REQ")[:30], 0, greetTime},
-		{"idle", talk, 0, requestTime},
-		{"dripping", append(talk[:len(talk):len(talk)], longHeader(0, 1000)...), time.Second, requestTime},
+		{"silent", nil, 0, false, greetTime},
+		{"half a greeting", greeting("REQ")[:30], 0, false, greetTime},
+		{"idle", talk, 0, false, requestTime},
+		{"dripping", append(talk[:len(talk):len(talk)], longHeader(0, 1000)...), time.Second, false, requestTime},
+		{"deaf", append(talk[:len(talk):len(talk)], flagMore, 0, 0, 1, 'x'), 0, true, replyTime},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -242,7 +246,11 @@ func TestSlowPeers(t *testing.T) {
 					ours.Close()
 					ended <- time.Since(start)
 				}()
-				go io.Copy(io.Discard, theirs)
+				hear := int64(1 << 20)
+				if tt.deaf {
+					hear = int64(greetingSize + len(ready("ROUTER")))
+				}
+				go io.CopyN(io.Discard, theirs, hear)
 				theirs.Write(tt.bytes)
 				for err := error(nil); err == nil && tt.every > 0; _, err = theirs.Write([]byte{0}) {
 					time.Sleep(tt.every)

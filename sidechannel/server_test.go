@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"strings"
 	"syscall"
 	"testing"
@@ -129,6 +131,9 @@ func TestHosts(t *testing.T) {
 			t.Errorf("listen on %s: %v", tt.listen, err)
 			continue
 		}
+		if ip := s.listener.Addr().(*net.TCPAddr).IP; (ip.To4() == nil) != strings.Contains(tt.listen, ":") {
+			t.Errorf("%s has bound %s", tt.listen, ip)
+		}
 		s.Publish(0, 0, thePayload)
 		if _, _, err := Fetch(brief(t), tt.fetch, s.Port(), 0, 0); err != nil {
 			t.Errorf("listen on %s: %v", tt.listen, err)
@@ -160,6 +165,19 @@ func TestRebind(t *testing.T) {
 		c.Close()
 	}
 	eventually(t, "all files closed", func() bool { return openFiles(t) <= before })
+}
+
+// A connection accepted while the server closes is not served.
+func TestAdmitAfterClose(t *testing.T) {
+	s, _ := serve(t)
+	s.Close()
+	ours, theirs := net.Pipe()
+	defer theirs.Close()
+	s.admit(ours)
+	theirs.SetDeadline(time.Now().Add(5 * time.Second))
+	if n, err := theirs.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("read %d bytes, %v", n, err)
+	}
 }
 
 func TestPanicIsContained(t *testing.T) {

@@ -15,8 +15,6 @@ const (
 	greetTime   = 5 * time.Second  // from accepting to the peer's READY
 	requestTime = 60 * time.Second // from one reply to the whole next request
 	replyTime   = 10 * time.Second // to take a reply
-	lingerTime  = time.Second      // to take a refusal before the connection is closed
-	lingerBytes = 1 << 20          // read and forgotten meanwhile
 
 	maxRequestParts = 2 // delimiter and request, after libzmq's REQ
 )
@@ -57,7 +55,6 @@ func (c *session) exchange() error {
 	parts, err := c.wire.receive(maxRequestParts, notify.MaxRequest)
 	if errors.Is(err, errTooLarge) {
 		c.refuse(err.Error())
-		c.linger()
 		return net.ErrClosed
 	}
 	if err != nil {
@@ -89,14 +86,4 @@ func (c *session) refuse(reason string) error {
 func (c *session) reply(payload []byte) error {
 	c.wire.conn.SetDeadline(time.Now().Add(replyTime))
 	return c.wire.send(nil, payload, notify.EncodeClock(time.Since(c.server.start).Seconds()))
-}
-
-// linger lets the peer read the last reply: closing a connection with unread bytes
-// resets it, which takes the reply away.
-func (c *session) linger() {
-	if tcp, ok := c.wire.conn.(*net.TCPConn); ok {
-		tcp.CloseWrite()
-	}
-	c.wire.conn.SetDeadline(time.Now().Add(lingerTime))
-	io.CopyN(io.Discard, c.wire.in, lingerBytes)
 }
