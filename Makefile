@@ -17,6 +17,7 @@ OUT := build/out
 CACHE := .cache
 LIB := $(OUT)/libnixlpush.so.1
 TEST_LIB := $(OUT)/test/libnixlpush.so.1
+ASAN_LIB := $(OUT)/asan/libnixlpush.so.1
 SITE := $(OUT)/site
 VLLM_PYTHON ?= $(CURDIR)/$(CACHE)/vllm/bin/python
 NIXL_PYTHON := $(CURDIR)/$(CACHE)/nixl/bin/python
@@ -32,6 +33,9 @@ GO_SOURCES := $(shell find . -path ./build -prune -o -path ./.cache -prune -o \
   \( -name '*.go' -o -name '*.[ch]' \) ! -name '*_test.go' ! -path './examples/*' -print) go.mod go.sum VERSION build/exports.map
 PYTHON_SOURCES := $(shell find python -name '*.py' -path 'python/nixlpush/*') \
   python/pyproject.toml python/hatch_build.py python/build_wheel.sh LICENSE
+
+# Runs a script of bench/.
+bench = VLLM_PYTHON="$(VLLM_PYTHON)" $(PYTHON) bench
 
 # Where the tests find NIXL; one that cannot load it fails.
 find_nixl = export NIXLPUSH_REQUIRE_NIXL=1 \
@@ -71,6 +75,13 @@ $(LIB): $(GO_SOURCES) $(OUT)/.cc | $(COMPILER)
 
 $(TEST_LIB): $(GO_SOURCES) $(OUT)/.cc | $(COMPILER)
 	$(call build_library,$@,nixlpush_test)
+
+# For tests: every access of Go to memory of C is checked.
+$(ASAN_LIB): $(GO_SOURCES)
+	@mkdir -p $(dir $@)
+	CC=gcc go build -asan -buildmode=c-shared -ldflags "-extldflags -Wl,-soname,libnixlpush.so.1" \
+	  -o $@ ./connector/cshared
+	@ln -sf libnixlpush.so.1 $(@:.1=)
 
 # Changes when CC does, so that a library of another compiler is built again.
 $(OUT)/.cc: always
@@ -125,16 +136,18 @@ race: tools nixl ## Go tests with the race detector, against the fake and real N
 fuzz: tools-go ## each fuzzer for FUZZTIME (10s)
 	build/fuzz.sh $(or $(FUZZTIME),10s)
 
-test-c: tools nixl lib lib-test ## C programs that use the library, well and badly
+test-c: tools nixl lib lib-test $(ASAN_LIB) ## C programs that use the library, well and badly
 	$(find_nixl); build/test_c.sh
 
 test-python: tools nixl lib-test $(SITE)/done ## Python tests of the wheel, without vLLM
-	PYTHONPATH=$(SITE) NIXLPUSH_TEST_LIBRARY=$(CURDIR)/$(TEST_LIB) \
+	PYTHONPATH=$(CURDIR)/$(SITE) NIXLPUSH_TEST_LIBRARY=$(CURDIR)/$(TEST_LIB) \
 	  $(NIXL_PYTHON) -m pytest python/tests --ignore-glob='*/test_vllm_*'
 
-test-vllm: tools vllm lib-test $(SITE)/done ## Python tests with vLLM, and a short demo
-	PYTHONPATH=$(SITE) NIXLPUSH_REQUIRE_VLLM=1 "$(VLLM_PYTHON)" -m pytest python/tests/test_vllm_*.py
-	VLLM_PYTHON="$(VLLM_PYTHON)" $(PYTHON) bench/demo.py --smoke
+test-vllm: tools vllm lib-test $(SITE)/done ## tests with vLLM: Python, short demo and interop, faults
+	PYTHONPATH=$(CURDIR)/$(SITE) NIXLPUSH_REQUIRE_VLLM=1 "$(VLLM_PYTHON)" -m pytest python/tests/test_vllm_*.py
+	$(bench)/demo.py --smoke
+	$(bench)/interop.py --smoke --no-control
+	$(bench)/faults.py --no-stock
 
 # ---- Real engines: see the head of each script in bench/ -------------------------------
 
@@ -145,7 +158,7 @@ soak: ## 500 requests, 32 at a time: all equal, nothing left behind
 faults: ## a leg that never comes, a killed P, damaged block ids
 bench: ## nixlpush against vLLM's own connector, as ratios
 demo interop soak faults bench: tools vllm $(SITE)/done
-	VLLM_PYTHON="$(VLLM_PYTHON)" $(PYTHON) bench/$@.py
+	$(bench)/$@.py
 
 .PHONY: clean distclean
 clean: ## remove what was built

@@ -39,7 +39,7 @@ fi
 build push build/out gcc -std=c11 examples/c/push.c
 build push_cpp build/out g++ -std=c++17 -x c++ examples/c/push.c -x none
 build misuse build/out gcc -std=c11 examples/c/misuse/misuse.c examples/c/misuse/misuse_engine.c
-build misuse_asan build/out gcc -std=c11 -fsanitize=address,undefined -fno-sanitize-recover \
+build misuse_asan build/out/asan gcc -std=c11 -fsanitize=address,undefined -fno-sanitize-recover \
   examples/c/misuse/misuse.c examples/c/misuse/misuse_engine.c
 build panic build/out/test gcc -std=c11 -Iconnector/cshared connector/cshared/testdata/panic.c
 
