@@ -101,7 +101,7 @@ typedef struct nixlpush_options {
   uint64_t num_compat_factors;
   uint32_t ignore_compat;        /* 1: a different hash is only logged */
   uint32_t writers;              /* threads that post WRITEs; 0: 2 */
-  uint32_t max_procs;            /* Go's GOMAXPROCS, process-wide, first open wins; 0: 4 */
+  uint32_t max_procs;            /* Go's GOMAXPROCS, process-wide, first open wins; 0: 4, at most the cores */
   uint32_t lease_ms;             /* of an offer that names none; 0: 30,000 */
   uint32_t receive_timeout_ms;   /* expect to failure; 0: 480,000 */
   uint32_t handshake_timeout_ms; /* per peer; 0: 5,000 */

@@ -93,7 +93,7 @@ func array[T any](a *arguments, name string, p *T, count, limit uint64) []T {
 // structs is array for structs that begin with struct_size: the caller's may be longer
 // than ours, and the size in the first one is the distance between all. It calls f for
 // each, and puts in front of its error which one it was.
-func structs[T any](a *arguments, name string, p *T, count uint64, f func(i int, entry *T)) {
+func structs[T any](a *arguments, name string, p *T, count uint64, f func(entry *T)) {
 	if len(array(a, name+"s", p, count, maxStep)) == 0 {
 		return
 	}
@@ -106,7 +106,7 @@ func structs[T any](a *arguments, name string, p *T, count uint64, f func(i int,
 		}
 		a.size(name, size, unsafe.Sizeof(*entry))
 		if a.err == nil {
-			f(i, entry)
+			f(entry)
 		}
 		if a.err != nil {
 			a.err = fmt.Errorf("%s %d: %w", name, i, a.err)

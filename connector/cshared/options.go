@@ -5,6 +5,7 @@ import "C"
 
 import (
 	"math"
+	"runtime"
 	"time"
 	"unsafe"
 
@@ -41,7 +42,7 @@ func optionsIn(p *C.const_options) (settings, error) {
 		maxProcs: int(p.max_procs),
 	}
 	if s.maxProcs == 0 {
-		s.maxProcs = defaultMaxProcs
+		s.maxProcs = min(defaultMaxProcs, runtime.NumCPU())
 	}
 	return s, a.err
 }

@@ -29,7 +29,7 @@ func stepIn(p *C.const_step) (connector.Step, error) {
 }
 
 func expects(a *arguments, p *C.nixlpush_expect, count uint64) (out []connector.Expect) {
-	structs(a, "expect", p, count, func(_ int, x *C.nixlpush_expect) {
+	structs(a, "expect", p, count, func(x *C.nixlpush_expect) {
 		out = append(out, connector.Expect{
 			Tag:             uint64(x.tag),
 			RequestID:       a.text("request_id", x.request_id),
@@ -49,7 +49,7 @@ func expects(a *arguments, p *C.nixlpush_expect, count uint64) (out []connector.
 }
 
 func offers(a *arguments, p *C.nixlpush_offer, count uint64) (out []connector.Offer) {
-	structs(a, "offer", p, count, func(_ int, o *C.nixlpush_offer) {
+	structs(a, "offer", p, count, func(o *C.nixlpush_offer) {
 		out = append(out, connector.Offer{
 			Tag:        uint64(o.tag),
 			RequestID:  a.text("request_id", o.request_id),
