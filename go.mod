@@ -7,8 +7,6 @@ require golang.org/x/sys v0.50.0
 require (
 	github.com/philhofer/fwd v1.2.0 // indirect
 	github.com/stretchr/testify v1.12.1
-	github.com/tinylib/msgp v1.6.5 // indirect
+	github.com/tinylib/msgp v1.6.5
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
-	golang.org/x/mod v0.18.0 // indirect
-	golang.org/x/tools v0.22.0 // indirect
 )
