@@ -46,6 +46,7 @@ func Open(c Config) (Transport, error) {
 	var status capi.Status
 	a.capi, status = library.CreateAgent(name, capi.Config{
 		ProgressThread: c.ProgressThread,
+		ProgressDelay:  c.ProgressDelay,
 		ThreadSync:     c.ThreadSync.code(),
 		Telemetry:      true,
 	})

@@ -79,6 +79,11 @@ func TestProgressThread(t *testing.T) {
 	require.Greater(t, share(time.Second), 0.05)
 }
 
+func TestSleepingProgressThread(t *testing.T) {
+	openOrSkip(t, nixl.Config{ProgressThread: true, ProgressDelay: 100 * time.Millisecond})
+	require.Less(t, share(time.Second), 0.02)
+}
+
 func TestReopen(t *testing.T) {
 	for range 20 {
 		openOrSkip(t, nixl.Config{Name: "again"})

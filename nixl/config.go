@@ -1,5 +1,7 @@
 package nixl
 
+import "time"
+
 // ThreadSync says how NIXL guards an agent that several threads use.
 type ThreadSync int
 
@@ -26,9 +28,14 @@ type Config struct {
 	Backends []Backend
 	// ThreadSync is SyncRW unless set.
 	ThreadSync ThreadSync
-	// ProgressThread starts NIXL's own progress thread. It takes a whole core even when
-	// idle; without it, polling Status and Notifications drives all progress.
+	// ProgressThread starts NIXL's own progress thread. Without it, polling Status and
+	// Notifications drives all progress, of incoming transfers too, and an agent that
+	// is not polled costs nothing.
 	ProgressThread bool
+	// ProgressDelay makes the progress thread sleep until its backend has something to
+	// do, and look by itself this often (whole milliseconds). 0: the thread polls
+	// without pause and takes a whole core.
+	ProgressDelay time.Duration
 }
 
 // Backend is a NIXL plug-in by name, such as UCX or LIBFABRIC, and its parameters.

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+	"time"
 
 	"github.com/nixlpush/nixlpush/nixl"
 	"github.com/nixlpush/nixlpush/nixl/nixltest/conformance"
@@ -16,8 +17,15 @@ const (
 	requireVariable   = "NIXLPUSH_REQUIRE_NIXL"
 )
 
-// targetVariable is set for the process that is the other side of a test.
-const targetVariable = "NIXLPUSH_TEST_TARGET"
+// Set for the process that is the other side of a test: its agent's name, and if not
+// empty that it has a progress thread.
+const (
+	targetVariable   = "NIXLPUSH_TEST_TARGET"
+	progressVariable = "NIXLPUSH_TEST_PROGRESS"
+)
+
+// withThread is the configuration of agents whose progress does not need polling.
+var withThread = nixl.Config{ProgressThread: true, ProgressDelay: 100 * time.Millisecond}
 
 func TestMain(m *testing.M) {
 	if name := os.Getenv(targetVariable); name != "" {
@@ -28,7 +36,12 @@ func TestMain(m *testing.M) {
 
 // serveTarget is a target process: it ends when its parent closes the pipe or dies.
 func serveTarget(name string) {
-	transport, err := nixl.Open(nixl.Config{Name: name, WheelRoot: wheelRoot()})
+	var config nixl.Config
+	if os.Getenv(progressVariable) != "" {
+		config = withThread
+	}
+	config.Name, config.WheelRoot = name, wheelRoot()
+	transport, err := nixl.Open(config)
 	if err != nil {
 		os.Stderr.WriteString(err.Error() + "\n")
 		os.Exit(1)

@@ -14,6 +14,7 @@ import "C"
 
 import (
 	"strings"
+	"time"
 	"unsafe"
 )
 
@@ -21,6 +22,7 @@ import (
 // 2 reader-writer.
 type Config struct {
 	ProgressThread bool
+	ProgressDelay  time.Duration
 	ThreadSync     int
 	Telemetry      bool
 }
@@ -42,11 +44,12 @@ type Backend struct{ handle C.capi_backend }
 func (l *Library) CreateAgent(name string, c Config) (Agent, Status) {
 	a := Agent{table: l.table}
 	config := C.capi_config{
-		progress_thread: C.bool(c.ProgressThread),
-		thread_sync:     C.int(c.ThreadSync),
-		workers:         1,
-		listen_delay_us: 100_000,
-		telemetry:       C.bool(c.Telemetry),
+		progress_thread:   C.bool(c.ProgressThread),
+		progress_delay_us: C.uint64_t(c.ProgressDelay.Microseconds()),
+		thread_sync:       C.int(c.ThreadSync),
+		workers:           1,
+		listen_delay_us:   100_000,
+		telemetry:         C.bool(c.Telemetry),
 	}
 	status := C.capi_create_agent(l.table, cstr(name), &config, &a.agent)
 	return a, Status(status)

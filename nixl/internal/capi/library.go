@@ -4,7 +4,7 @@
 package capi
 
 /*
-#cgo CFLAGS: -O2 -Wall -Wextra -Werror
+#cgo CFLAGS: -O2 -Wall -Wextra
 #cgo LDFLAGS: -ldl
 #include <stdlib.h>
 #include "capi.h"
