@@ -4,6 +4,8 @@ go 1.26.0
 
 require golang.org/x/sys v0.50.0
 
+require go.uber.org/goleak v1.3.0
+
 require (
 	github.com/philhofer/fwd v1.2.0 // indirect
 	github.com/stretchr/testify v1.12.1
