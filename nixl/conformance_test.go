@@ -17,7 +17,7 @@ func TestConformance(t *testing.T) {
 	}{
 		{transports: "tcp,shm,self"},
 		{transports: "tcp,self"},
-		{transports: "tcp,self", config: withThread, progress: "yes"},
+		{transports: "tcp,self", config: withThread, progress: " with progress thread"},
 	} {
 		t.Run(c.transports+c.progress, func(t *testing.T) {
 			t.Setenv("UCX_TLS", c.transports)
