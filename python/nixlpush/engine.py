@@ -25,16 +25,15 @@ class Engine(Handle):
 
     def __init__(self, loaded: Library, value: int) -> None:
         super().__init__(loaded, value)
-        # The two calls of every scheduler step use memory and function objects made here.
-        # They are entered with the GIL held: neither blocks nor calls back, and giving the
-        # GIL away for a microsecond can cost a switch interval (5 ms) to get it back.
+        # The calls of a scheduler step use memory and function objects made here.
         self._lock = threading.Lock()
         self._step = StepBuffer()
         self._events = (_abi.Event * _EVENTS_PER_CALL)()
         self._error = new_error()
         self._error_ref = ctypes.byref(self._error)
-        self._submit = loaded.dll.nixlpush_submit
-        self._poll = loaded.dll.nixlpush_poll
+        self._submit = loaded.quick.nixlpush_submit
+        self._poll = loaded.quick.nixlpush_poll
+        self._stats = loaded.quick.nixlpush_engine_stats
 
     @classmethod
     def open(
@@ -113,8 +112,12 @@ class Engine(Handle):
 
     def stats(self) -> dict[str, int]:
         """Counters since open and what is held right now; names as in the header."""
+        value = self._live()
         stats = _abi.Stats(struct_size=ctypes.sizeof(_abi.Stats))
-        self._call("nixlpush_engine_stats", ctypes.byref(stats))
+        error = new_error()
+        result = self._stats(value, ctypes.byref(stats), ctypes.byref(error))
+        if result < 0:
+            raise error_of(result, error)
         return {name: getattr(stats, name) for name, _ in _abi.Stats._fields_[2:]}
 
 

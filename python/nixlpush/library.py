@@ -31,6 +31,11 @@ class Library:
         self.path = path
         self.pid = os.getpid()
         self.dll = _load(path)
+        # The same functions, entered with the GIL held: for those that neither block nor
+        # call back. With another thread busy in Python, giving the GIL away costs a switch
+        # interval (5 ms) to get it back.
+        self.quick = ctypes.PyDLL(str(path), handle=self.dll._handle)
+        _abi.declare(self.quick)
 
     def check_process(self) -> None:
         """Raises ForkError in a child of the process that loaded the library."""
