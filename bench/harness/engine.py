@@ -128,7 +128,7 @@ class Engine:
             self.machine.python, "-m", "vllm.entrypoints.openai.api_server",
             "--model", str(self.model), "--served-model-name", MODEL_NAME, "--skip-tokenizer-init",
             "--host", HOST, "--port", str(self.port), "--max-model-len", "8192",
-            "--dtype", "bfloat16", "--enforce-eager",
+            "--enforce-eager",
             "--enable-prefix-caching" if self.options.prefix_caching else "--no-enable-prefix-caching",
         ]
         config = self.options.transfer_config(self.engine_id)

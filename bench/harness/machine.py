@@ -35,8 +35,12 @@ class Machine:
 
     def arguments(self):
         """Server options that this machine needs."""
+        if not self.gpus:
+            # In bfloat16 an answer depends on what else is in the batch, whoever moved the KV.
+            return ["--dtype", "float32"]
         # Two engines share the one GPU.
-        return ["--gpu-memory-utilization", "0.4"] if self.gpus == 1 else []
+        shared = ["--gpu-memory-utilization", "0.4"] if self.gpus == 1 else []
+        return ["--dtype", "bfloat16", *shared]
 
     def environment(self, device):
         """Environment variables that this machine needs; device is the engine's number."""
