@@ -49,11 +49,16 @@ except PackageNotFoundError:  # run from a source tree
     __version__ = "0.0.0"
 
 __all__ = [
+    "DRAM",
+    "RECEIVED",
+    "RECEIVE_FAILED",
+    "SEND_FAILED",
+    "SENT",
+    "VRAM",
     "AbiMismatchError",
     "Backend",
     "CallError",
     "ClosedError",
-    "DRAM",
     "Engine",
     "Event",
     "Expect",
@@ -68,15 +73,10 @@ __all__ = [
     "NixlPushError",
     "Offer",
     "Options",
-    "RECEIVED",
-    "RECEIVE_FAILED",
     "Region",
-    "SEND_FAILED",
-    "SENT",
     "SideChannel",
     "StateError",
     "UnknownHandleError",
-    "VRAM",
     "pack_blocks",
     "unpack_ids",
 ]

@@ -107,7 +107,7 @@ class Engine(Handle):
                     return events
 
     def event_fd(self) -> int:
-        """A descriptor that is readable while events wait: poll it, do not read or close it."""
+        """A descriptor that is readable while events wait. Do not read or close it."""
         return self._call("nixlpush_event_fd")
 
     def stats(self) -> dict[str, int]:
@@ -118,7 +118,7 @@ class Engine(Handle):
         result = self._stats(value, ctypes.byref(stats), ctypes.byref(error))
         if result < 0:
             raise error_of(result, error)
-        return {name: getattr(stats, name) for name, _ in _abi.Stats._fields_[2:]}
+        return {name: getattr(stats, name) for name, *_ in _abi.Stats._fields_[2:]}
 
 
 def _event(event: _abi.Event) -> Event:

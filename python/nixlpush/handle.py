@@ -8,12 +8,10 @@ import os
 import warnings
 import weakref
 from types import TracebackType
-from typing import TypeVar
+from typing import Self
 
 from nixlpush.errors import ClosedError
 from nixlpush.library import Library
-
-Self = TypeVar("Self", bound="Handle")
 
 _open: weakref.WeakSet[Handle] = weakref.WeakSet()
 
@@ -50,7 +48,7 @@ class Handle:
             raise ClosedError(f"this {type(self).__name__} is closed")
         return self._value
 
-    def __enter__(self: Self) -> Self:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

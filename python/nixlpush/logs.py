@@ -8,6 +8,7 @@ descriptor is readable and hands the lines over; it costs nothing while none com
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import logging
 import os
@@ -38,9 +39,9 @@ class Pump:
         self._thread.start()
 
     def stop(self) -> None:
-        """Forwards what waits and ends the thread. Does nothing in a forked child, which
-        has no such thread and must not enter Go."""
-        if os.getpid() == self._library.pid and self._thread.is_alive():
+        """Forwards what waits and ends the thread. In a forked child the thread does not
+        live, so nothing happens."""
+        if self._thread.is_alive():
             os.write(self._stop_write, b"x")
             self._thread.join(timeout=2)
 
@@ -69,10 +70,8 @@ class Pump:
 def emit(line: str) -> None:
     """Logs one "<level>\\t<text>". A handler that fails must not end the thread."""
     level, _, text = line.partition("\t")
-    try:
+    with contextlib.suppress(Exception):
         LOGGER.log(int(level), "%s", text)
-    except Exception:  # noqa: BLE001, S110
-        pass
 
 
 def start(library: Library) -> None:

@@ -11,7 +11,7 @@ from nixlpush.handle import Handle
 
 
 class SideChannel(Handle):
-    """Serves metadata of all ranks of one engine. Open one per engine, in any process of it."""
+    """Serves metadata of all ranks of one engine. Open one, in any process of the engine."""
 
     _close_function = "nixlpush_sidechannel_close"
 
@@ -35,6 +35,4 @@ class SideChannel(Handle):
 
     def publish(self, metadata: bytes, *, pp_rank: int = 0, tp_rank: int = 0) -> None:
         """Publishes, or replaces, what `Engine.metadata` gave for one rank."""
-        self._call(
-            "nixlpush_sidechannel_publish", pp_rank, tp_rank, metadata, len(metadata)
-        )
+        self._call("nixlpush_sidechannel_publish", pp_rank, tp_rank, metadata, len(metadata))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import select
 import time
+from typing import Self
 
 from nixlpush import Engine, Event, Layout, Memory, Options, Region, SideChannel
 
@@ -65,7 +66,7 @@ class Node:
         self.engine.register(self.cache.layout())
         self.channel.publish(self.engine.metadata())
 
-    def __enter__(self) -> Node:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -40,7 +40,7 @@ def test_lines_of_the_library_arrive(run_script: Callable) -> None:
         NOISE
         + """
 import logging, sys
-logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(name)s|%(levelname)s|%(message)s")
+logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(name)s|%(message)s")
 import nixlpush
 from cache import Node
 with Node("d", handshake_timeout_ms=200, receive_timeout_ms=500) as node:

@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-import need_vllm  # noqa: F401  # isort: split
-
 import pickle
 from collections.abc import Callable
 from pathlib import Path
 
+import need_vllm  # noqa: F401
 import pytest
 from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole

@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-import need_vllm  # noqa: F401  # isort: split
-
 from pathlib import Path
 
+import need_vllm  # noqa: F401
 import pytest
 import torch
 from vllm.v1.kv_cache_interface import SlidingWindowSpec
@@ -51,7 +50,11 @@ def test_one_region_per_layer_in_numeric_order_and_one_memory_range(model: Path)
         assert (region.num_blocks, region.group, region.mem) == (NUM_BLOCKS, 0, DRAM)
     (memory,) = found.memory
     assert (memory.addr, memory.len) == (storage.data_ptr(), storage.nbytes)
-    assert (found.name, found.block_size, found.num_blocks) == ("LBHNC", BLOCK_SIZE, NUM_BLOCKS)
+    assert (found.name, found.block_size, found.num_blocks) == (
+        "LBHNC",
+        BLOCK_SIZE,
+        NUM_BLOCKS,
+    )
     assert (found.physical_per_logical, found.attention_backend) == (1, "CPU_ATTN")
 
 

@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-import need_vllm  # noqa: F401  # isort: split
-
 from pathlib import Path
 from typing import Any
 
+import need_vllm  # noqa: F401
 import pytest
 from vllm.v1.outputs import KVConnectorOutput
 from vllm_harness import P_LEG, Harness, d_leg, write_model
@@ -169,7 +168,9 @@ def test_an_abort_before_the_first_step_tells_nobody(harness: Harness) -> None:
     harness.assert_idle()
 
 
-def test_an_abort_while_waiting_keeps_the_blocks_until_the_engine_is_done(harness: Harness) -> None:
+def test_an_abort_while_waiting_keeps_the_blocks_until_the_engine_is_done(
+    harness: Harness,
+) -> None:
     harness.add("d", d_leg())
     harness.step()
     harness.abort("d")
