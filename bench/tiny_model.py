@@ -3,9 +3,9 @@
 """Make a tiny Qwen3 checkpoint whose greedy answer depends on every block of the prompt.
 
 A model of small random weights repeats its last token whatever its KV cache holds, so a
-comparison of answers would prove nothing. Here attention is broad and strong: values are
-large, the residual stream small, and the head of the model is sharp. `demo.py` checks the
-property before it relies on it (see `harness.client.sensitive_blocks`).
+comparison of answers would prove nothing. Here attention is strong (large values) and neither so
+sharp that it skips blocks nor so broad that all tokens become alike, and the head of the model is
+sharp. Both kinds of dependence are tested: `demo.py` changes tokens, `faults.py` a KV block.
 
 usage: tiny_model.py FOLDER        (needs torch and safetensors)
 """
@@ -40,7 +40,7 @@ def tensors():
     def constant(size, value=1.0):
         return torch.full((size,), value, dtype=torch.bfloat16)
 
-    yield "model.embed_tokens.weight", matrix(VOCAB, HIDDEN, math.sqrt(HIDDEN) * 0.5)
+    yield "model.embed_tokens.weight", matrix(VOCAB, HIDDEN, math.sqrt(HIDDEN) * 2)
     for layer in range(LAYERS):
         at = f"model.layers.{layer}."
         attention, mlp = at + "self_attn.", at + "mlp."
@@ -49,8 +49,8 @@ def tensors():
         yield attention + "k_proj.weight", matrix(KV_HEADS * HEAD_DIM, HIDDEN, 1)
         yield attention + "v_proj.weight", matrix(KV_HEADS * HEAD_DIM, HIDDEN, 4)
         yield attention + "o_proj.weight", matrix(HIDDEN, HEADS * HEAD_DIM, 4)
-        yield attention + "q_norm.weight", constant(HEAD_DIM, 1.2)
-        yield attention + "k_norm.weight", constant(HEAD_DIM, 1.2)
+        yield attention + "q_norm.weight", constant(HEAD_DIM, 2)
+        yield attention + "k_norm.weight", constant(HEAD_DIM, 2)
         yield at + "post_attention_layernorm.weight", constant(HIDDEN)
         yield mlp + "gate_proj.weight", matrix(FFN, HIDDEN, 1)
         yield mlp + "up_proj.weight", matrix(FFN, HIDDEN, 1)

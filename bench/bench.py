@@ -1,0 +1,198 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""nixlpush against vLLM's own push connector: what a transfer costs the engines.
+
+Each connector has a P and a D process with vLLM's real scheduler and block manager, the real
+connector and real NIXL, but no model: a step sleeps, or runs a fixed piece of Python, where the
+model would run. Runs are interleaved: while one pair works, the other one is frozen (SIGSTOP).
+A request has 16,384 tokens: 1,024 blocks of 16 tokens in 64 layers, 2 KiB each.
+
+usage: bench.py [--rounds 9]      (VLLM_PYTHON: an environment with vLLM for CPUs)
+Prints a table; the figures also go to build/out/bench.json.
+"""
+import argparse
+import datetime
+import json
+import os
+import sys
+import time
+
+from harness.lab import CONNECTORS, Duo, Lab
+from harness.machine import OUT, Machine, default_python
+from harness.table import Table, median
+
+TOKENS = 16384
+STEP = 0.2  # seconds of a busy step
+WORK = 2_000_000  # turns of the fixed piece of Python
+CHURN = 30  # requests of traffic before each round
+QUIET = 5  # seconds over which idle CPU time is taken
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--rounds", type=int, default=9)
+    rounds = parser.parse_args().rounds
+    python = default_python()
+    if os.path.realpath(sys.prefix) != os.path.realpath(os.path.dirname(os.path.dirname(python))):
+        os.execv(python, [python, *sys.argv])  # this program needs its numpy
+    machine = Machine(python)
+    print(f"{machine.describe()}, {rounds} rounds", flush=True)
+    if machine.gpus:
+        raise SystemExit("bench.py needs vLLM for CPUs: make bench without VLLM_PYTHON installs it")
+    with Lab(machine) as lab:
+        figures = measure(lab, rounds)
+    report(figures, machine, rounds)
+
+
+def measure(lab, rounds):
+    """{figure: {connector: [values]}}"""
+    figures = Figures()
+    duos = []
+    for connector in CONNECTORS:
+        print(f"starting P and D: {connector}", flush=True)
+        duo = Duo(lab, connector)
+        duo.open()
+        duos.append(duo)
+        duo.freeze()
+    for number in range(rounds):
+        for duo in duos:
+            duo.thaw()
+            one_round(duo, figures, number)
+            duo.freeze()
+            print(f"  round {number + 1} of {rounds}: {duo.connector}", flush=True)
+    for number in range(max(3, rounds // 2)):
+        for duo in duos:
+            duo.thaw()
+            first_contact(duo, figures, number)
+            duo.freeze()
+            print(f"  first contact {number + 1}: {duo.connector}", flush=True)
+    for duo in duos:
+        duo.thaw()
+        idle(duo, figures)
+        duo.freeze()
+        print(f"  idle: {duo.connector}", flush=True)
+    return figures
+
+
+class Figures(dict):
+    def add(self, name, connector, value):
+        if value is not None:
+            self.setdefault(name, {}).setdefault(connector, []).append(value)
+
+
+def one_round(duo, figures, number):
+    def add(name, value):
+        figures.add(name, duo.connector, value)
+
+    # The free lists as one long request leaves them, then as mixed traffic does.
+    duo.p.call("occupy_and_free", tokens=TOKENS)
+    duo.d.call("occupy_and_free", tokens=TOKENS)
+    if number == 0:
+        transfer(duo)  # first contact is a figure of its own
+        duo.p.call("occupy_and_free", tokens=TOKENS)
+        duo.d.call("occupy_and_free", tokens=TOKENS)
+    push, _, _ = transfer(duo)
+    add("descriptors, both lists descending", push["descriptors"])
+    duo.p.call("churn", seed=2 * number, requests=CHURN)
+    duo.d.call("churn", seed=2 * number + 1, requests=CHURN)
+
+    push, receive, landed = transfer(duo, ("sleep", STEP))
+    add("descriptors, after mixed traffic", push["descriptors"])
+    add("engine thread of P, us", push["engine"] * 1e6)
+    add("second event to WRITE posted, ms", push["posted"] * 1e3)
+    add("last byte to D's engine, ms", (receive["received"] - landed) * 1e3)
+
+    idle_steps = duo.p.call("empty_steps", count=5, forward=("python", WORK))
+    push, _, _ = transfer(duo, ("python", WORK))
+    add("engine thread of P, Python step: calls, us", push["engine"] * 1e6)
+    add("... and the step's work delayed by, us",
+        (push["forward"] - median(idle_steps["forward"])) * 1e6)
+    add("step without requests, us", idle_steps["connector"] * 1e6)
+
+
+def transfer(duo, forward=None):
+    """D registers, then P prefills and pushes. Returns (P's result, D's, when the last byte was
+    there)."""
+    p_id, d_id = duo.next_id()
+    p_leg, d_leg = duo.params(p_id)
+    duo.d.send("receive", request_id=d_id, tokens=TOKENS, params=d_leg)
+    blocks = duo.d.answer()
+    time.sleep(0.1)  # the registration is on its way
+    finished = duo.p.call("prefill", request_id=p_id, tokens=TOKENS, params=p_leg)
+    time.sleep(0.05)
+    duo.p.send("push", request_id=p_id, forward=forward)
+    landed = duo.landing.wait(blocks)
+    push, receive = duo.p.answer(), duo.d.answer()
+    push["engine"] = finished["request_finished"] + push["connector"]
+    return push, receive, landed
+
+
+def first_contact(duo, figures, number):
+    """New engines; P holds finished blocks when D registers; both run Python without a pause."""
+    duo.open()
+    p_id, d_id = duo.next_id()
+    p_leg, d_leg = duo.params(p_id)
+    duo.p.call("prefill", request_id=p_id, tokens=TOKENS, params=p_leg)
+    duo.p.send("push", request_id=p_id, forward=("busy", 3.0))
+    time.sleep(0.3)
+    duo.d.send("receive", request_id=d_id, tokens=TOKENS, params=d_leg, forward=("busy", 2.0))
+    blocks = duo.d.answer()
+    landed = duo.landing.wait(blocks)
+    duo.p.answer()
+    figures.add("first contact, both engines busy, ms", duo.connector,
+                (landed - duo.d.answer()["began"]) * 1e3)
+
+
+def idle(duo, figures):
+    """CPU time of the processes while their engine threads sleep, as a share of a core."""
+    shares(duo, figures, "idle")
+    p_id, d_id = duo.next_id()
+    p_leg, d_leg = duo.params(p_id)
+    duo.d.call("expect", request_id=d_id, tokens=TOKENS, params=d_leg)
+    shares(duo, figures, "D waits", sides="D")
+    duo.p.call("prefill", request_id=p_id, tokens=TOKENS, params=p_leg)
+    duo.p.call("push", request_id=p_id)
+    duo.d.call("await_expected", request_id=d_id)
+
+    p_id, d_id = duo.next_id()
+    p_leg, d_leg = duo.params(p_id)
+    duo.p.call("prefill", request_id=p_id, tokens=TOKENS, params=p_leg)
+    duo.p.call("push", request_id=p_id, wait=False)
+    shares(duo, figures, "P waits", sides="P")
+    duo.d.call("expect", request_id=d_id, tokens=TOKENS, params=d_leg)
+    duo.p.call("await_sent", request_id=p_id)
+    duo.d.call("await_expected", request_id=d_id)
+
+
+def shares(duo, figures, what, sides="PD"):
+    processes = [side for side in (duo.p, duo.d) if side.side in sides]
+    time.sleep(0.5)
+    before = [process.call("cpu") for process in processes]
+    time.sleep(QUIET)
+    for process, ran in zip(processes, before, strict=True):
+        share = (process.call("cpu") - ran) / QUIET * 100
+        figures.add(f"CPU of {process.side}, {what}, % of a core", duo.connector, share)
+
+
+def report(figures, machine, rounds):
+    print(f"\nmedians of {rounds} interleaved rounds; in brackets: lowest and highest\n")
+    table = Table(("figure", 46), ("ours", 24), ("stock", 24), ("ours/stock", 10))
+    for name, values in figures.items():
+        ours, stock = (values.get(connector, []) for connector in CONNECTORS)
+        ratio = median(ours) / median(stock) if ours and stock and median(stock) else None
+        table.row(name, spread(ours), spread(stock), "-" if ratio is None else f"{ratio:.4f}")
+    path = OUT / "bench.json"
+    path.write_text(json.dumps({
+        "when": datetime.datetime.now().isoformat(timespec="seconds"),
+        "machine": machine.describe(), "rounds": rounds, "figures": figures}, indent=1) + "\n")
+    print(f"\nall values: {path}")
+
+
+def spread(values):
+    if not values:
+        return "-"
+    return f"{median(values):.4g} ({min(values):.4g} - {max(values):.4g})"
+
+
+if __name__ == "__main__":
+    main()
