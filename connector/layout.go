@@ -19,6 +19,11 @@ func (c *Layout) complete() error {
 	case c.NumBlocks < 1:
 		return fmt.Errorf("%w: layout with %d blocks", ErrInvalid, c.NumBlocks)
 	}
+	for i, m := range c.Memory {
+		if m.Addr == 0 || m.Len == 0 || m.Addr+m.Len < m.Addr {
+			return fmt.Errorf("%w: memory %d: %d bytes at %#x", ErrInvalid, i, m.Len, m.Addr)
+		}
+	}
 	for i := range c.Regions {
 		if err := c.checkRegion(&c.Regions[i]); err != nil {
 			return fmt.Errorf("%w: region %d (%s): %w", ErrInvalid, i, c.Regions[i].Name, err)
@@ -29,9 +34,9 @@ func (c *Layout) complete() error {
 
 func (c *Layout) checkRegion(r *Region) error {
 	switch {
-	case r.NumBlocks < 1:
+	case r.NumBlocks < 1 || r.NumBlocks > 1<<22:
 		return fmt.Errorf("%d blocks", r.NumBlocks)
-	case r.BlockLen == 0 || r.Stride < r.BlockLen:
+	case r.BlockLen == 0 || r.Stride < r.BlockLen || r.Stride > 1<<40:
 		return fmt.Errorf("blocks of %d bytes, %d bytes apart", r.BlockLen, r.Stride)
 	case r.NumBlocks%c.PhysicalPerLogical != 0:
 		return fmt.Errorf("%d blocks is not a multiple of %d, the blocks per block id", r.NumBlocks, c.PhysicalPerLogical)
