@@ -22,6 +22,7 @@ from harness.machine import OUT, Machine, default_python
 from harness.table import Table, median
 
 TOKENS = 16384
+CONTACT_TOKENS = 4096
 STEP = 0.2  # seconds of a busy step
 WORK = 2_000_000  # turns of the fixed piece of Python
 CHURN = 30  # requests of traffic before each round
@@ -54,23 +55,19 @@ def measure(lab, rounds):
         duo.open()
         duos.append(duo)
         duo.freeze()
-    for number in range(rounds):
-        for duo in duos:
-            duo.thaw()
-            one_round(duo, figures, number)
-            duo.freeze()
-            print(f"  round {number + 1} of {rounds}: {duo.connector}", flush=True)
-    for number in range(max(3, rounds // 2)):
-        for duo in duos:
-            duo.thaw()
-            first_contact(duo, figures, number)
-            duo.freeze()
-            print(f"  first contact {number + 1}: {duo.connector}", flush=True)
-    for duo in duos:
-        duo.thaw()
-        idle(duo, figures)
-        duo.freeze()
-        print(f"  idle: {duo.connector}", flush=True)
+    def turns(what, times, run):
+        for number in range(times):
+            for duo in duos:
+                duo.thaw()
+                run(duo, number)
+                duo.freeze()
+                print(f"  {what} {number + 1} of {times}: {duo.connector}", flush=True)
+
+    turns("warm-up", 2, lambda duo, _: transfer(duo))
+    turns("falling block ids", 3, lambda duo, _: descending(duo, figures))
+    turns("mixed block ids", rounds, lambda duo, number: mixed(duo, figures, number))
+    turns("first contact", rounds // 2 + 1, lambda duo, _: first_contact(duo, figures))
+    turns("idle", 1, lambda duo, _: idle(duo, figures))
     return figures
 
 
@@ -80,34 +77,38 @@ class Figures(dict):
             self.setdefault(name, {}).setdefault(connector, []).append(value)
 
 
-def one_round(duo, figures, number):
+def descending(duo, figures):
+    """Free lists as one long request leaves them: both in falling order."""
+    duo.p.call("occupy_and_free", tokens=TOKENS)
+    duo.d.call("occupy_and_free", tokens=TOKENS)
+    push, _, _ = transfer(duo)
+    figures.add("falling block ids: descriptors", duo.connector, push["descriptors"])
+    figures.add("falling block ids: second event to WRITE posted, ms", duo.connector,
+                push["posted"] * 1e3)
+
+
+def mixed(duo, figures, number):
+    """Free lists as mixed traffic leaves them."""
     def add(name, value):
         figures.add(name, duo.connector, value)
 
-    # The free lists as one long request leaves them, then as mixed traffic does.
-    duo.p.call("occupy_and_free", tokens=TOKENS)
-    duo.d.call("occupy_and_free", tokens=TOKENS)
-    if number == 0:
-        transfer(duo)  # first contact is a figure of its own
-        duo.p.call("occupy_and_free", tokens=TOKENS)
-        duo.d.call("occupy_and_free", tokens=TOKENS)
-    push, _, _ = transfer(duo)
-    add("descriptors, both lists descending", push["descriptors"])
     duo.p.call("churn", seed=2 * number, requests=CHURN)
     duo.d.call("churn", seed=2 * number + 1, requests=CHURN)
-
     push, receive, landed = transfer(duo, ("sleep", STEP))
-    add("descriptors, after mixed traffic", push["descriptors"])
-    add("engine thread of P, us", push["engine"] * 1e6)
-    add("second event to WRITE posted, ms", push["posted"] * 1e3)
-    add("last byte to D's engine, ms", (receive["received"] - landed) * 1e3)
+    add("mixed block ids: descriptors", push["descriptors"])
+    add("mixed block ids: second event to WRITE posted, ms", push["posted"] * 1e3)
+    add("last byte landed to D's engine, P in a step, ms", (receive["received"] - landed) * 1e3)
+    add("engine thread in the connector, us", push["connector"] * 1e6)
+    for name, seconds in push["seconds"].items():
+        if seconds > 2e-6:
+            add(f"    of it {name}", seconds * 1e6)
 
-    idle_steps = duo.p.call("empty_steps", count=5, forward=("python", WORK))
+    empty = duo.p.call("empty_steps", count=5, forward=("python", WORK))
     push, _, _ = transfer(duo, ("python", WORK))
-    add("engine thread of P, Python step: calls, us", push["engine"] * 1e6)
-    add("... and the step's work delayed by, us",
-        (push["forward"] - median(idle_steps["forward"])) * 1e6)
-    add("step without requests, us", idle_steps["connector"] * 1e6)
+    blocked = push["forward"]["blocked"] - median(empty["blocked"])
+    add("engine thread waiting for the GIL, us", blocked * 1e6)
+    add("engine thread, both together, us", (push["connector"] + blocked) * 1e6)
+    add("connector in a step without requests, us", empty["connector"] * 1e6)
 
 
 def transfer(duo, forward=None):
@@ -118,46 +119,40 @@ def transfer(duo, forward=None):
     duo.d.send("receive", request_id=d_id, tokens=TOKENS, params=d_leg)
     blocks = duo.d.answer()
     time.sleep(0.1)  # the registration is on its way
-    finished = duo.p.call("prefill", request_id=p_id, tokens=TOKENS, params=p_leg)
-    time.sleep(0.05)
-    duo.p.send("push", request_id=p_id, forward=forward)
+    duo.p.send("push", request_id=p_id, tokens=TOKENS, params=p_leg, forward=forward)
     landed = duo.landing.wait(blocks)
-    push, receive = duo.p.answer(), duo.d.answer()
-    push["engine"] = finished["request_finished"] + push["connector"]
-    return push, receive, landed
+    return duo.p.answer(), duo.d.answer(), landed
 
 
-def first_contact(duo, figures, number):
+def first_contact(duo, figures):
     """New engines; P holds finished blocks when D registers; both run Python without a pause."""
     duo.open()
     p_id, d_id = duo.next_id()
     p_leg, d_leg = duo.params(p_id)
-    duo.p.call("prefill", request_id=p_id, tokens=TOKENS, params=p_leg)
-    duo.p.send("push", request_id=p_id, forward=("busy", 3.0))
-    time.sleep(0.3)
-    duo.d.send("receive", request_id=d_id, tokens=TOKENS, params=d_leg, forward=("busy", 2.0))
+    duo.p.send("push", request_id=p_id, tokens=CONTACT_TOKENS, params=p_leg, forward=("busy", 3.0))
+    time.sleep(0.5)
+    duo.d.send("receive", request_id=d_id, tokens=CONTACT_TOKENS, params=d_leg,
+               forward=("busy", 2.0))
     blocks = duo.d.answer()
     landed = duo.landing.wait(blocks)
     duo.p.answer()
-    figures.add("first contact, both engines busy, ms", duo.connector,
+    figures.add(f"first contact, engines busy, {CONTACT_TOKENS} tokens, ms", duo.connector,
                 (landed - duo.d.answer()["began"]) * 1e3)
 
 
 def idle(duo, figures):
-    """CPU time of the processes while their engine threads sleep, as a share of a core."""
+    """CPU time of the connectors' threads while the engine threads sleep, as a share of a core."""
     shares(duo, figures, "idle")
     p_id, d_id = duo.next_id()
     p_leg, d_leg = duo.params(p_id)
     duo.d.call("expect", request_id=d_id, tokens=TOKENS, params=d_leg)
     shares(duo, figures, "D waits", sides="D")
-    duo.p.call("prefill", request_id=p_id, tokens=TOKENS, params=p_leg)
-    duo.p.call("push", request_id=p_id)
+    duo.p.call("push", request_id=p_id, tokens=TOKENS, params=p_leg)
     duo.d.call("await_expected", request_id=d_id)
 
     p_id, d_id = duo.next_id()
     p_leg, d_leg = duo.params(p_id)
-    duo.p.call("prefill", request_id=p_id, tokens=TOKENS, params=p_leg)
-    duo.p.call("push", request_id=p_id, wait=False)
+    duo.p.call("push", request_id=p_id, tokens=TOKENS, params=p_leg, wait=False)
     shares(duo, figures, "P waits", sides="P")
     duo.d.call("expect", request_id=d_id, tokens=TOKENS, params=d_leg)
     duo.p.call("await_sent", request_id=p_id)
@@ -171,12 +166,12 @@ def shares(duo, figures, what, sides="PD"):
     time.sleep(QUIET)
     for process, ran in zip(processes, before, strict=True):
         share = (process.call("cpu") - ran) / QUIET * 100
-        figures.add(f"CPU of {process.side}, {what}, % of a core", duo.connector, share)
+        figures.add(f"CPU of the connector, {process.side}: {what}, % of a core", duo.connector, share)
 
 
 def report(figures, machine, rounds):
-    print(f"\nmedians of {rounds} interleaved rounds; in brackets: lowest and highest\n")
-    table = Table(("figure", 46), ("ours", 24), ("stock", 24), ("ours/stock", 10))
+    print(f"\nmedians of {rounds} interleaved rounds; in brackets the lowest and the highest\n")
+    table = Table(("figure", 56), ("ours", 24), ("stock", 24), ("ours/stock", 10))
     for name, values in figures.items():
         ours, stock = (values.get(connector, []) for connector in CONNECTORS)
         ratio = median(ours) / median(stock) if ours and stock and median(stock) else None

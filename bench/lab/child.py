@@ -5,6 +5,7 @@ usage: python -m lab.child SOCKET     (then `harness.lab` sends (command, argume
 """
 import multiprocessing.connection
 import os
+import pathlib
 import random
 import sys
 import time
@@ -32,6 +33,7 @@ class Child:
         if self.caches is None:
             config.join_group_of_one(vllm)
             self.caches = config.cache_memory(f"{folder}/cache-{os.getpid()}")
+            self.others = set(_threads())
             self.path = f"{folder}/cache-{os.getpid()}"
         if side == "P":
             for layer in self.caches.values():
@@ -55,7 +57,8 @@ class Child:
         engine.timed.reset()
         for _ in range(count):
             engine.step(lambda: loops.append(_run(forward)))
-        return {"connector": engine.timed.total() / count, "forward": loops}
+        return {"connector": engine.timed.total() / count,
+                "blocked": [loop["blocked"] for loop in loops]}
 
     def receive(self, request_id, tokens, params, forward=None):
         """D: sends the ids of its blocks at once, and the result when the KV has arrived."""
@@ -80,24 +83,22 @@ class Child:
         engine.run_until(lambda: request_id in engine.received)
         engine.settle()
 
-    def prefill(self, request_id, tokens, params):
-        """P: computes the prompt; the blocks go out with the next step."""
-        engine = self.engine
-        engine.timed.reset()
+    def push(self, request_id, tokens, params, forward=None, wait=True):
+        """P: computes the prompt, then the step that carries the finished request, then steps
+        until it is sent. Empty steps come first, so that this is an engine that runs."""
+        engine, loops = self.engine, []
+        for _ in range(50):
+            engine.step()
         engine.add(request_id, tokens, params, seed=tokens)
         engine.timed.reset()
         engine.step()
-        return {"request_finished": engine.timed.seconds.get("request_finished", 0.0)
-                + engine.timed.seconds.get("request_finished_all_groups", 0.0)}
-
-    def push(self, request_id, forward=None, wait=True):
-        """P: the step that carries the finished request, and steps until it is sent."""
-        engine, loops = self.engine, []
+        seconds = {name: engine.timed.seconds.get(name, 0.0)
+                   for name in ("request_finished", "request_finished_all_groups")}
         engine.timed.reset()
         self.posted.clear()
         engine.step(lambda: loops.append(_run(forward)))
-        result = {"seconds": dict(engine.timed.seconds), "connector": engine.timed.total(),
-                  "forward": loops[0], "began": engine.step_began}
+        seconds.update(engine.timed.seconds)
+        result = {"seconds": seconds, "connector": sum(seconds.values()), "forward": loops[0]}
         if wait:
             result.update(self.await_sent(request_id))
         return result
@@ -112,8 +113,9 @@ class Child:
                 "bytes": sum(transfer.get("bytes_transferred", []))}
 
     def cpu(self):
-        """CPU seconds of this process so far."""
-        return time.process_time()
+        """CPU seconds so far of the threads that came with the engine and its connector. PyTorch
+        and vLLM have threads of their own, with or without one."""
+        return sum(ran for thread, ran in _threads().items() if thread not in self.others)
 
     def close(self):
         if self.engine:
@@ -133,11 +135,13 @@ class Child:
 
 def _run(forward):
     """What stands in for the model: ("sleep", s) leaves the GIL alone, as waiting for a GPU does;
-    ("python", n) is a fixed amount of Python, ("busy", s) Python for a time. Returns seconds."""
-    if not forward:
-        return 0.0
-    kind, amount = forward
-    began = time.perf_counter()
+    ("python", n) is a fixed amount of Python, ("busy", s) Python for a time.
+
+    Returns seconds that it took, and of those the seconds in which the thread was neither on a
+    core nor waiting for one: it waited for the GIL (or slept, if that is what it does).
+    """
+    kind, amount = forward or ("sleep", 0)
+    began, (ran, queued) = time.perf_counter(), _thread_times("thread-self")
     if kind == "sleep":
         time.sleep(amount)
     elif kind == "python":
@@ -147,7 +151,19 @@ def _run(forward):
     else:
         while time.perf_counter() < began + amount:
             pass
-    return time.perf_counter() - began
+    took, (ran_now, queued_now) = time.perf_counter() - began, _thread_times("thread-self")
+    return {"took": took, "blocked": max(0.0, took - (ran_now - ran) - (queued_now - queued))}
+
+
+def _thread_times(thread):
+    """(seconds on a core, seconds runnable but waiting for one) of /proc/<thread>."""
+    ran, queued, _ = pathlib.Path(f"/proc/{thread}/schedstat").read_text().split()
+    return int(ran) / 1e9, int(queued) / 1e9
+
+
+def _threads():
+    """CPU seconds by thread of this process."""
+    return {thread: _thread_times(f"self/task/{thread}")[0] for thread in os.listdir("/proc/self/task")}
 
 
 def main():
