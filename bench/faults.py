@@ -91,7 +91,7 @@ def corruption(machine):
         with Client(pair) as client:
             noticed = 0
             for prompt in prompts:
-                alone = aggregated(pair.d, prompt)
+                alone = aggregated(pair.p, prompt)  # not D: its blocks would hold the right KV before the push
                 _, d = client.push(prompt)
                 noticed += bool(difference(alone, d))
     print(f"  one block id changed: noticed {noticed} of {len(prompts)} times", flush=True)

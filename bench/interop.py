@@ -52,7 +52,7 @@ def exchange(pair, lengths):
         for length in lengths:
             for legs in LEGS:
                 prompt = make_prompt(length, f"{length} {legs}")
-                alone = aggregated(pair.d, prompt)
+                alone = aggregated(pair.p, prompt)  # not D: its blocks would hold the right KV before the push
                 held = alone.seconds + 0.2
                 delays = {"P first": {"d_after": held}, "D first": {"p_after": held}}.get(legs, {})
                 p, d = client.push(prompt, timeout=TIMEOUT, **delays)
