@@ -43,7 +43,7 @@ def hunt(pair, options):
         for seed in range(options.rounds):
             for length in options.lengths:
                 prompt = make_prompt(length, seed)
-                want = aggregated(pair.d, prompt, 8)
+                want = aggregated(pair.p, prompt, 8)  # not D: its blocks would hold the right KV before the push
                 for order, delays in ORDERS.items():
                     began = time.monotonic()
                     p, d = client.push(prompt, 8, timeout=options.timeout, **delays)

@@ -141,7 +141,7 @@ def _run(forward):
     core nor waiting for one: it waited for the GIL (or slept, if that is what it does).
     """
     kind, amount = forward or ("sleep", 0)
-    began, (ran, queued) = time.perf_counter(), _thread_times("thread-self")
+    began, ran, queued = time.perf_counter(), time.thread_time(), _thread_times("thread-self")[1]
     if kind == "sleep":
         time.sleep(amount)
     elif kind == "python":
@@ -151,8 +151,9 @@ def _run(forward):
     else:
         while time.perf_counter() < began + amount:
             pass
-    took, (ran_now, queued_now) = time.perf_counter() - began, _thread_times("thread-self")
-    return {"took": took, "blocked": max(0.0, took - (ran_now - ran) - (queued_now - queued))}
+    took, ran = time.perf_counter() - began, time.thread_time() - ran
+    queued = _thread_times("thread-self")[1] - queued
+    return {"took": took, "blocked": max(0.0, took - ran - queued)}
 
 
 def _thread_times(thread):
