@@ -38,10 +38,8 @@ func TestPushOverNIXL(t *testing.T) {
 		}
 		t.Logf("match %v post %v write %v", sent.Match, sent.Post, sent.Write)
 	}
-	if st := p.Stats(); st.OfferFirst != 1 || st.RegistrationFirst != 2 || st.Offers != 0 || st.Registrations != 0 {
-		t.Errorf("P's stats: %+v", st)
-	}
-	if st := d.Stats(); st.Expects != 0 || st.Received != 3 {
-		t.Errorf("D's stats: %+v", st)
-	}
+	p.until(t, "P's counters", func(s Stats) bool {
+		return s.OfferFirst == 1 && s.RegistrationFirst == 2 && s.Offers == 0 && s.Registrations == 0
+	})
+	d.until(t, "D's counters", func(s Stats) bool { return s.Expects == 0 && s.Received == 3 })
 }

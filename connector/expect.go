@@ -25,7 +25,6 @@ func (l *loop) expect(x Expect) {
 		ex = &expectation{since: now, peer: l.peerAt(x.Producer)}
 		ex.peer.users++
 		l.expects[x.Tag] = ex
-		l.renewals[ex.peer]++
 	}
 	ex.Expect = x
 	if len(x.Blocks) > 0 {
@@ -110,7 +109,7 @@ func (l *loop) completed(agent, requestID string, tpSize int) {
 	}
 	l.dropExpect(ex)
 	l.stats.Received++
-	l.events.end(Event{Tag: ex.Tag, Kind: Received, Write: time.Since(ex.since)})
+	l.events.end(Event{Tag: ex.Tag, Kind: Received})
 	l.log.Debug("received", "request", ex.RequestID, "from", ex.peer, "waited", time.Since(ex.since))
 }
 
@@ -142,9 +141,6 @@ func (l *loop) dropExpect(ex *expectation) {
 		l.arrivals.Forget(ex.RequestID)
 	}
 	ex.peer.release()
-	if l.renewals[ex.peer]--; l.renewals[ex.peer] == 0 {
-		delete(l.renewals, ex.peer)
-	}
 }
 
 // expireExpect fails an expectation whose deadline has passed.

@@ -89,6 +89,7 @@ func (w *world) offer(tag uint64, id string, blocks ...uint32) {
 func (w *world) wants(e *testEngine, limit time.Duration, tag uint64, kind Kind, reason Reason) Event {
 	w.Helper()
 	ev := e.next(w, limit)
+	time.Sleep(time.Millisecond) // the loop makes its counters visible after the event
 	if ev.Tag != tag || ev.Kind != kind || ev.Reason != reason {
 		w.Fatalf("event %+v, want tag %d, kind %d, reason %d", ev, tag, kind, reason)
 	}

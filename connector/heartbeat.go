@@ -12,7 +12,7 @@ import (
 // router that runs the legs one after the other; a nixlpush P also understands D's id and
 // the transfer id, which work when both legs are sent at once.
 func (l *loop) sendHeartbeats(now time.Time) {
-	if now.Before(l.nextHeartbeat) || len(l.renewals) == 0 {
+	if now.Before(l.nextHeartbeat) || len(l.expects) == 0 {
 		return
 	}
 	l.nextHeartbeat = now.Add(l.cfg.Heartbeat)

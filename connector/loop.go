@@ -34,7 +34,6 @@ type loop struct {
 	expects       map[uint64]*expectation // by tag
 	expectsByID   map[string]*expectation // those with blocks, by request id
 	arrivals      *notify.Counter
-	renewals      map[*peer]int // expectations per producer
 	nextHeartbeat time.Time
 
 	offers            map[uint64]*offer // by tag
@@ -63,7 +62,6 @@ func newLoop(e *Engine, ctx context.Context, side blocks.Side, mem nixl.Mem) *lo
 		expects:           map[uint64]*expectation{},
 		expectsByID:       map[string]*expectation{},
 		arrivals:          notify.NewCounter(e.cfg.TPSize),
-		renewals:          map[*peer]int{},
 		offers:            map[uint64]*offer{},
 		waiting:           newMeetings(func(o *offer) matchKeys { return o.keys }),
 		offersByName:      index[*offer]{},

@@ -1,7 +1,6 @@
 package connector
 
 import (
-	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -130,8 +129,4 @@ func (wr *writer) post(w *write) {
 	if status == nixl.Done {
 		w.status = doneAtPost
 	}
-}
-
-func (w *write) String() string {
-	return fmt.Sprintf("WRITE of %d bytes in %d descriptors to %s", w.bytes, w.descriptors, w.target.agent)
 }
