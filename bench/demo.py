@@ -69,7 +69,7 @@ class Pusher:
         equal = sum(a == b for a, b in zip(alone.tokens, d.tokens))
         self.table.row(
             len(prompt), legs, f"{equal}/{len(alone.tokens)}", size(sent["bytes"]), sent["pairs"],
-            sent["descriptors"], ms(sent["write_ns"] / 1e9), ms(got["taken"] - sent["signalled"]),
+            sent["descriptors"], ms(sent["write_ns"] / 1e9), ms(max(0.0, got["taken"] - sent["signalled"])),
             ms(d.ttft - delays.get("p_after", 0)), ms(alone.ttft))
         return sent
 
@@ -77,7 +77,8 @@ class Pusher:
 def plain(pair, lengths, repeats):
     """Prompts of all lengths, legs in each order. Returns the differences."""
     check_model(pair.p)
-    print("\nlag: from P seeing the end of its WRITE to D's engine taking the request on.\n"
+    print("\nlag: from P seeing the end of its WRITE to D's engine taking the request on, by the clocks of\n"
+          "Python threads (0.00: D was first).\n"
           "TTFT pushed: from the later leg to D's first token.\n")
     with Client(pair) as client:
         client.push(make_prompt(32, "warm-up"))

@@ -85,7 +85,8 @@ class Engine:
         """Ends every process of the engine: politely, then for good after ten seconds."""
         if self.process is None:
             return
-        self._signal(signal.SIGTERM)
+        # Only the server: it ends the others, and Python's resource tracker removes their shared memory.
+        self.process.terminate()
         deadline = time.monotonic() + 10
         while self.pids() and time.monotonic() < deadline:
             self.process.poll()
@@ -94,7 +95,10 @@ class Engine:
 
     def kill(self):
         """kill -9 for every process of the engine."""
-        self._signal(signal.SIGKILL)
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
         self.process.wait()
 
     def url(self, path):
@@ -116,12 +120,6 @@ class Engine:
                 if mark in name:
                     return pid
         raise RuntimeError(f"engine {self.name}: no worker among {names}")
-
-    def _signal(self, number):
-        try:
-            os.killpg(self.process.pid, number)
-        except ProcessLookupError:
-            pass
 
     def _command(self):
         command = [
