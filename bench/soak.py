@@ -25,9 +25,8 @@ BLOCKS = 512
 # PyTorch keeps a compiled kernel for each batch shape it has seen, and glibc a heap per thread.
 STEADY = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "16", "MALLOC_ARENA_MAX": "1"}
 HELD = ("expects", "offers", "registrations", "writes", "events")
-# Of a worker over the second half: what PyTorch and glibc may still add to their pools. It is 10 MiB
-# with the stock connector.
-GROWTH_KIB = 16384
+# Of a worker over the second half: what an allocator may still add to its pools.
+GROWTH_KIB = 4096
 PORTIONS = 10
 
 
