@@ -113,13 +113,3 @@ def rss_kib(pid):
 
 def fd_count(pid):
     return len(os.listdir(f"/proc/{pid}/fd"))
-
-
-def thread_count(pid):
-    return len(os.listdir(f"/proc/{pid}/task"))
-
-
-def cpu_seconds(pid):
-    """CPU time of a process so far, all threads."""
-    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
