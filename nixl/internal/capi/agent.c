@@ -75,26 +75,26 @@ static int reg_list(const capi_table *t, int mem, const capi_desc *descs, size_t
     return status;
 }
 
-int capi_register(const capi_table *t, capi_agent agent, int mem, const capi_desc *descs,
-                  size_t n) {
+// Hands the list to register_mem or deregister_mem.
+static int with_reg_list(const capi_table *t, int (*call)(capi_agent, capi_reg_list, capi_opts),
+                         capi_agent agent, int mem, const capi_desc *descs, size_t n) {
     capi_reg_list list;
     int status = reg_list(t, mem, descs, n, &list);
     if (status != CAPI_OK)
         return status;
-    status = t->register_mem(agent, list, NULL);
+    status = call(agent, list, NULL);
     t->destroy_reg_dlist(list);
     return status;
 }
 
+int capi_register(const capi_table *t, capi_agent agent, int mem, const capi_desc *descs,
+                  size_t n) {
+    return with_reg_list(t, t->register_mem, agent, mem, descs, n);
+}
+
 int capi_deregister(const capi_table *t, capi_agent agent, int mem, const capi_desc *descs,
                     size_t n) {
-    capi_reg_list list;
-    int status = reg_list(t, mem, descs, n, &list);
-    if (status != CAPI_OK)
-        return status;
-    status = t->deregister_mem(agent, list, NULL);
-    t->destroy_reg_dlist(list);
-    return status;
+    return with_reg_list(t, t->deregister_mem, agent, mem, descs, n);
 }
 
 int capi_local_metadata(const capi_table *t, capi_agent agent, void **data, size_t *len) {
