@@ -129,7 +129,7 @@ func (e *Engine) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	e.cancel, e.phase = cancel, running
 	e.writers = startWriters(e.cfg.Writers, e.panicked)
-	l := newLoop(e, ctx, e.layout.side(), e.layout.Regions[0].Mem)
+	l := newLoop(e, ctx, e.layout.cache())
 	safego.Go("loop", func(value any, stack []byte) {
 		e.poison(value, stack)
 		l.limp()
@@ -168,8 +168,7 @@ func (e *Engine) Submit(s Step) error {
 	if err := e.events.begin(&s); err != nil {
 		return err
 	}
-	l := s // the closure outlives the call
-	e.post(func(loop *loop) { loop.step(l) })
+	e.post(func(l *loop) { l.step(s) })
 	return nil
 }
 

@@ -141,8 +141,7 @@ func (c *Layout) match(m *notify.AgentMetadata) (*remoteRank, error) {
 	case len(m.BlockLens) != n || len(m.BlockStrides) != n:
 		return nil, fmt.Errorf("%d regions come with %d block lengths and %d strides", n, len(m.BlockLens), len(m.BlockStrides))
 	}
-	rank := &remoteRank{device: uint64(m.DeviceID), localDevice: uint64(c.DeviceID), mem: c.Regions[0].Mem,
-		side: blocks.Side{PerLogical: uint32(c.PhysicalPerLogical)}}
+	rank := &remoteRank{cache: cache{blocks.Side{PerLogical: uint32(c.PhysicalPerLogical)}, c.Regions[0].Mem, uint64(m.DeviceID)}}
 	for i, ours := range c.Regions {
 		theirs, err := remoteRegion(m, i)
 		if err != nil {

@@ -1,6 +1,10 @@
 package connector
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/nixlpush/nixlpush/notify"
+)
 
 // index finds the newest item under a key in constant time. Several items may share a key
 // (a retried request does); each is added and removed under the same keys.
@@ -33,6 +37,10 @@ func (x index[T]) newest(key string, ok func(T) bool) (item T, found bool) {
 type matchKeys struct {
 	transfer string
 	base     string
+}
+
+func keysOf(transferID, requestID string) matchKeys {
+	return matchKeys{transferID, notify.BaseID(requestID)}
 }
 
 // agree reports whether two sets of keys may mean the same dispatch: a transfer id that

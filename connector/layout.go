@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/nixlpush/nixlpush/blocks"
+	"github.com/nixlpush/nixlpush/nixl"
 	"github.com/nixlpush/nixlpush/notify"
 )
 
@@ -73,13 +74,20 @@ func (c *Layout) logicalBlocks() int {
 	return n / c.PhysicalPerLogical
 }
 
-func (c *Layout) side() blocks.Side {
+// cache is where the blocks of one worker lie: of this one, or of a peer.
+type cache struct {
+	side   blocks.Side
+	mem    nixl.Mem
+	device uint64
+}
+
+func (c *Layout) cache() cache {
 	s := blocks.Side{PerLogical: uint32(c.PhysicalPerLogical)}
 	for _, r := range c.Regions {
 		s.Regions = append(s.Regions, blocks.Region{
 			Base: r.Base, Len: r.BlockLen, Stride: r.Stride, NumBlocks: uint32(r.NumBlocks), Group: r.Group})
 	}
-	return s
+	return cache{s, c.Regions[0].Mem, uint64(c.DeviceID)}
 }
 
 // check validates a step against the cache before anything of it is taken.

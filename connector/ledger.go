@@ -78,22 +78,20 @@ func (l *ledger) begin(s *Step) error {
 	return nil
 }
 
-// end queues the event of a live tag and reports whether there was one. An announced
-// Expect ends without an event.
-func (l *ledger) end(ev Event) bool {
+// end queues the event of a tag if that is live. An announced Expect ends without one.
+func (l *ledger) end(ev Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r, ok := l.live[ev.Tag]
 	if !ok || l.closed {
-		return false
+		return
 	}
 	delete(l.live, ev.Tag)
 	if r == announced {
-		return true
+		return
 	}
 	l.queue = append(l.queue, ev)
 	l.fd.Set()
-	return true
 }
 
 // endAll ends every live tag for the same reason; begin returns final from now on.

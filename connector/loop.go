@@ -5,7 +5,6 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/nixlpush/nixlpush/blocks"
 	"github.com/nixlpush/nixlpush/nixl"
 	"github.com/nixlpush/nixlpush/notify"
 )
@@ -27,9 +26,8 @@ const (
 // loop owns the tables of an engine. All its fields belong to its goroutine.
 type loop struct {
 	*Engine
-	ctx  context.Context // ends when the engine closes
-	side blocks.Side     // this worker's cache
-	mem  nixl.Mem
+	ctx   context.Context // ends when the engine closes
+	cache cache           // this worker's
 
 	expects       map[uint64]*expectation // by tag
 	expectsByID   map[string]*expectation // those with blocks, by request id
@@ -56,9 +54,9 @@ type loop struct {
 	stats         Stats
 }
 
-func newLoop(e *Engine, ctx context.Context, side blocks.Side, mem nixl.Mem) *loop {
+func newLoop(e *Engine, ctx context.Context, cache cache) *loop {
 	return &loop{
-		Engine: e, ctx: ctx, side: side, mem: mem,
+		Engine: e, ctx: ctx, cache: cache,
 		expects:           map[uint64]*expectation{},
 		expectsByID:       map[string]*expectation{},
 		arrivals:          notify.NewCounter(e.cfg.TPSize),

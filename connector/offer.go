@@ -22,7 +22,6 @@ type offer struct {
 type registration struct {
 	*notify.Registration
 	keys       matchKeys
-	since      time.Time
 	postBefore time.Time
 	peer       *peer
 }
@@ -35,7 +34,7 @@ func (l *loop) offer(in Offer) {
 		lease = l.cfg.Lease
 	}
 	o := &offer{Offer: in, since: now, deadline: now.Add(lease),
-		keys: matchKeys{in.TransferID, notify.BaseID(in.RequestID)}}
+		keys: keysOf(in.TransferID, in.RequestID)}
 	l.offers[o.Tag] = o
 	if reg, ok := l.registrations.find(o.keys); ok {
 		l.stats.RegistrationFirst++
@@ -60,13 +59,12 @@ func (o *offer) names() []string {
 
 // register takes in a consumer's PUSH_REG.
 func (l *loop) register(in *notify.Registration) {
-	now := time.Now()
 	ttl := in.TTL
 	if ttl <= 0 {
 		ttl = l.cfg.ReceiveTimeout // a stock consumer names none and waits for ever
 	}
-	reg := &registration{Registration: in, since: now, postBefore: now.Add(ttl),
-		keys: matchKeys{in.TransferID, notify.BaseID(in.RequestID)}}
+	reg := &registration{Registration: in, postBefore: time.Now().Add(ttl),
+		keys: keysOf(in.TransferID, in.RequestID)}
 	if old := l.registrationsByID[in.RequestID]; old != nil {
 		l.dropRegistration(old) // sent again: the newest blocks count
 	}
@@ -131,8 +129,7 @@ func (l *loop) startWrite(o *offer, matched time.Time) *failure {
 		return failf(ReasonIncompatible, "%w", err)
 	}
 	o.job = &write{
-		source:     l.side,
-		sourceMem:  l.mem,
+		source:     l.cache,
 		have:       have,
 		want:       o.reg.Blocks,
 		target:     o.reg.peer.ranks[0],
@@ -159,7 +156,7 @@ func (l *loop) written(o *offer, w *write) {
 		}
 		return
 	}
-	if w.status == doneAtPost {
+	if w.done {
 		l.finishWrite(o, w, nil)
 		return
 	}
@@ -214,7 +211,7 @@ func (l *loop) dropOffer(o *offer) {
 
 // abandonOffer ends an offer early unless a WRITE is, or is about to be, posted.
 func (l *loop) abandonOffer(o *offer, why *failure) {
-	if o.job == nil || o.job.abandon() {
+	if o.job == nil || o.job.take() {
 		l.endOffer(o, why)
 	}
 }

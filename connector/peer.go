@@ -6,9 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nixlpush/nixlpush/blocks"
 	"github.com/nixlpush/nixlpush/internal/safego"
-	"github.com/nixlpush/nixlpush/nixl"
 )
 
 type peerState int
@@ -40,11 +38,8 @@ type peer struct {
 
 // remoteRank is one loaded agent.
 type remoteRank struct {
-	agent       string
-	side        blocks.Side
-	mem         nixl.Mem
-	device      uint64
-	localDevice uint64
+	agent string
+	cache
 }
 
 func (p *peer) String() string { return fmt.Sprintf("%s at %s:%d", p.engineID, p.host, p.port) }

@@ -12,41 +12,28 @@ import (
 // thread, then handed back to the loop, which polls it to its end.
 type write struct {
 	transport  nixl.Transport
-	source     blocks.Side
-	sourceMem  nixl.Mem
+	source     cache
 	have, want [][]uint32
 	target     *remoteRank
 	notif      []byte
 	matched    time.Time // when both offer and registration were there
 	postBefore time.Time // the consumer may reuse its blocks after that
 
-	claim atomic.Int32 // claimNone, then one of the others, once
+	// Whoever sets claimed decides: the writer that is about to post, or the loop that gives
+	// the offer up. So an offer is never reported while a WRITE may still be posted.
+	claimed atomic.Bool
 
 	// Set by the writer.
 	request                   nixl.Request
-	status                    postStatus
+	done                      bool // within the post; else the loop polls the request
 	failed                    *failure
 	postedAt                  time.Time
 	post                      time.Duration
 	bytes, descriptors, pairs uint64
 }
 
-type postStatus int
-
-const (
-	inFlight postStatus = iota
-	doneAtPost
-)
-
-// Whoever moves claim first decides: the writer that is about to post, or the loop that
-// gives the offer up. So an offer is never reported while a WRITE may still be posted.
-const (
-	claimNone int32 = iota
-	claimPost
-	claimAbandoned
-)
-
-func (w *write) abandon() bool { return w.claim.CompareAndSwap(claimNone, claimAbandoned) }
+// take claims the write and reports whether the caller was the first to.
+func (w *write) take() bool { return w.claimed.CompareAndSwap(false, true) }
 
 func (w *write) release() error {
 	if w.request == nil {
@@ -63,21 +50,14 @@ type writer struct {
 
 // run plans, creates and posts. It reports through w.failed.
 func (wr *writer) run(w *write) {
-	if w.claim.Load() == claimAbandoned {
-		w.failed = failf(ReasonCancelled, "abandoned")
-		return
-	}
-	if err := wr.prepare(w); err != nil {
-		if w.claim.CompareAndSwap(claimNone, claimPost) {
-			w.failed = err
-		} else {
-			w.failed = failf(ReasonCancelled, "abandoned")
-		}
-		return
-	}
-	if !w.claim.CompareAndSwap(claimNone, claimPost) {
+	err := wr.prepare(w)
+	if !w.take() {
 		w.release()
 		w.failed = failf(ReasonCancelled, "abandoned")
+		return
+	}
+	if err != nil {
+		w.failed = err
 		return
 	}
 	w.postedAt = time.Now()
@@ -90,13 +70,13 @@ func (wr *writer) run(w *write) {
 }
 
 func (wr *writer) prepare(w *write) *failure {
-	copies, pairs, err := wr.planner.Plan(w.source, w.target.side, w.have, w.want)
+	copies, pairs, err := wr.planner.Plan(w.source.side, w.target.side, w.have, w.want)
 	if err != nil {
 		return failf(ReasonIncompatible, "map blocks to %s: %w", w.target.agent, err)
 	}
 	wr.local, wr.remote = wr.local[:0], wr.remote[:0]
 	for _, c := range copies {
-		wr.local = append(wr.local, nixl.Desc{Addr: c.Src, Len: c.Len, Dev: w.target.localDevice})
+		wr.local = append(wr.local, nixl.Desc{Addr: c.Src, Len: c.Len, Dev: w.source.device})
 		wr.remote = append(wr.remote, nixl.Desc{Addr: c.Dst, Len: c.Len, Dev: w.target.device})
 		w.bytes += c.Len
 	}
@@ -104,7 +84,7 @@ func (wr *writer) prepare(w *write) *failure {
 	if len(copies) == 0 {
 		return nil
 	}
-	w.request, err = w.transport.Create(nixl.Write, w.sourceMem, wr.local, w.target.mem, wr.remote, w.target.agent, w.notif)
+	w.request, err = w.transport.Create(nixl.Write, w.source.mem, wr.local, w.target.mem, wr.remote, w.target.agent, w.notif)
 	if err != nil {
 		return failf(ReasonWriteFailed, "create WRITE of %d descriptors to %s: %w", len(copies), w.target.agent, err)
 	}
@@ -113,7 +93,7 @@ func (wr *writer) prepare(w *write) *failure {
 
 func (wr *writer) post(w *write) {
 	if w.request == nil { // nothing to move: the consumer still waits to hear so
-		w.status = doneAtPost
+		w.done = true
 		if err := w.transport.Notify(w.target.agent, w.notif); err != nil {
 			w.failed = failf(ReasonWriteFailed, "send completion to %s: %w", w.target.agent, err)
 		}
@@ -127,6 +107,6 @@ func (wr *writer) post(w *write) {
 		return
 	}
 	if status == nixl.Done {
-		w.status = doneAtPost
+		w.done = true
 	}
 }
