@@ -23,7 +23,10 @@ LONGEST = 3000  # tokens of a prompt
 # and what grows afterwards is not the cache.
 BLOCKS = 512
 # PyTorch keeps a compiled kernel for each batch shape it has seen, and glibc a heap per thread.
-STEADY = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "16", "MALLOC_ARENA_MAX": "1"}
+# glibc also takes larger and larger blocks from its heap instead of mapping them, until the
+# activations of the model leave holes there that never go back to the system.
+STEADY = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "16", "MALLOC_ARENA_MAX": "1",
+          "MALLOC_MMAP_THRESHOLD_": "131072", "MALLOC_TRIM_THRESHOLD_": "131072"}
 HELD = ("expects", "offers", "registrations", "writes", "events")
 # Of a worker over the second half: what an allocator may still add to its pools.
 GROWTH_KIB = 4096
@@ -120,7 +123,8 @@ class Side:
               f"memory over the second half {growth:+.0f} KiB; sent {stats['sent']}, received "
               f"{stats['received']}, failed {stats['send_failed'] + stats['receive_failed']}, "
               f"offer first {stats['offer_first']}, registration first {stats['registration_first']}; "
-              f"Go heap {self.stats['heap_bytes'] >> 10} -> {stats['heap_bytes'] >> 10} KiB", flush=True)
+              f"Go heap {self.stats['heap_bytes'] >> 10} -> {stats['heap_bytes'] >> 10} KiB, malloc "
+              f"{self.stats['malloc_bytes'] >> 10} -> {stats['malloc_bytes'] >> 10} KiB", flush=True)
         problems += [f"{name} still holds {count} {key}" for key, count in held.items() if count]
         if goroutines[1] > goroutines[0]:
             problems.append(f"{name}: {goroutines[1] - goroutines[0]} goroutines more than before")

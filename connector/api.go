@@ -1,6 +1,7 @@
 package connector
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/nixlpush/nixlpush/nixl"
@@ -30,6 +31,9 @@ type Config struct {
 	Heartbeat        time.Duration // between two heartbeats to one P; default Lease/6
 	PeerTTL          time.Duration // an unused peer is forgotten; default 1 h, negative: never
 	Writers          int           // threads that post WRITEs; default 2
+
+	// EventsWaiting, if not nil, is 1 while events wait and 0 else, until Close returns.
+	EventsWaiting *atomic.Uint32
 }
 
 // Layout describes the KV cache of one worker as vLLM 0.32 advertises it: regions of

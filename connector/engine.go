@@ -70,7 +70,7 @@ func open(cfg Config, t nixl.Transport, fetch Fetch, log *slog.Logger, w waker) 
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	events, err := newLedger()
+	events, err := newLedger(cfg.EventsWaiting)
 	if err != nil {
 		return nil, err
 	}
@@ -205,6 +205,7 @@ func (e *Engine) Close() error {
 		select {
 		case <-e.ended:
 		case <-time.After(closeWait):
+			e.events.close()
 			return fmt.Errorf("close engine: a WRITE is still in flight after %v; its memory must stay mapped", closeWait)
 		}
 	}

@@ -13,6 +13,7 @@ type expectation struct {
 	since     time.Time
 	deadline  time.Time // zero while only announced
 	sent      bool      // PUSH_REG is on its way: the producer may write from now on
+	incoming  bool      // the producer has begun to write
 	cancelled bool
 	peer      *peer
 }
@@ -87,6 +88,15 @@ func writeMargin(left time.Duration) time.Duration {
 	return min(left/10, time.Second)
 }
 
+// writeBegins makes the loop look out for the end of a WRITE more often. It decides
+// nothing else, so a word too much or too little does no harm.
+func (l *loop) writeBegins(agent, requestID string) {
+	if ex := l.expectsByID[requestID]; ex != nil && ex.peer.has(agent) && !ex.incoming {
+		ex.incoming = true
+		l.incoming++
+	}
+}
+
 // completed counts one completion notification.
 func (l *loop) completed(agent, requestID string, tpSize int) {
 	ex := l.expectsByID[requestID]
@@ -136,6 +146,9 @@ func (l *loop) failExpect(ex *expectation, why *failure) {
 
 func (l *loop) dropExpect(ex *expectation) {
 	delete(l.expects, ex.Tag)
+	if ex.incoming {
+		l.incoming--
+	}
 	if l.expectsByID[ex.RequestID] == ex {
 		delete(l.expectsByID, ex.RequestID)
 		l.arrivals.Forget(ex.RequestID)

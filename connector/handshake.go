@@ -13,7 +13,10 @@ import (
 )
 
 // features of the wire that go beyond vLLM's. One is used only if both sides name it.
-var features = []string{"ttl"}
+var features = []string{"ttl", featureWriting}
+
+// featureWriting: the engine understands [notify.Writing].
+const featureWriting = "writing"
 
 // describe makes what peers are told about this rank.
 func (e *Engine) describe(layout *Layout) ([]byte, error) {
@@ -81,6 +84,7 @@ func (e *Engine) shake(ctx context.Context, peer peerKey, tpSize, ppSize int) ([
 	if err != nil {
 		return nil, failf(ReasonIncompatible, "the KV cache of %s does not fit: %w", peer.engineID, err)
 	}
+	rank.hearsWriting = m.Extension.Has(featureWriting)
 	if rank.agent, err = e.nixl.Load(m.AgentMetadata); err != nil {
 		return nil, failf(ReasonUnreachable, "load NIXL metadata of %s: %w", peer.engineID, err)
 	}

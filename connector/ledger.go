@@ -3,6 +3,7 @@ package connector
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/nixlpush/nixlpush/internal/eventfd"
 )
@@ -26,17 +27,29 @@ type ledger struct {
 	mu     sync.Mutex
 	live   map[uint64]role
 	queue  []Event
-	fd     *eventfd.FD // readable while events wait
-	final  error       // why no tag is taken in any more
+	fd     *eventfd.FD    // readable while events wait
+	word   *atomic.Uint32 // the embedder's, 1 while events wait
+	final  error          // why no tag is taken in any more
 	closed bool
 }
 
-func newLedger() (*ledger, error) {
+func newLedger(word *atomic.Uint32) (*ledger, error) {
 	fd, err := eventfd.New()
 	if err != nil {
 		return nil, err
 	}
-	return &ledger{live: map[uint64]role{}, fd: fd}, nil
+	if word == nil {
+		word = new(atomic.Uint32)
+	}
+	word.Store(0)
+	return &ledger{live: map[uint64]role{}, fd: fd, word: word}, nil
+}
+
+// add queues an event.
+func (l *ledger) add(ev Event) {
+	l.queue = append(l.queue, ev)
+	l.fd.Set()
+	l.word.Store(1)
 }
 
 // begin takes in the tags of a step: all or none.
@@ -90,8 +103,7 @@ func (l *ledger) end(ev Event) {
 	if r == announced {
 		return
 	}
-	l.queue = append(l.queue, ev)
-	l.fd.Set()
+	l.add(ev)
 }
 
 // endAll ends every live tag for the same reason; begin returns final from now on.
@@ -105,15 +117,12 @@ func (l *ledger) endAll(reason Reason, message string, final error) {
 	for tag, r := range l.live {
 		switch r {
 		case expecting:
-			l.queue = append(l.queue, Event{Tag: tag, Kind: ReceiveFailed, Reason: reason, Message: message})
+			l.add(Event{Tag: tag, Kind: ReceiveFailed, Reason: reason, Message: message})
 		case offering:
-			l.queue = append(l.queue, Event{Tag: tag, Kind: SendFailed, Reason: reason, Message: message})
+			l.add(Event{Tag: tag, Kind: SendFailed, Reason: reason, Message: message})
 		}
 	}
 	clear(l.live)
-	if len(l.queue) > 0 {
-		l.fd.Set()
-	}
 }
 
 // poll moves up to len(out) events, oldest first. The eventfd stays readable while any
@@ -129,6 +138,7 @@ func (l *ledger) poll(out []Event) int {
 	if len(l.queue) == 0 {
 		l.queue = nil // let go of the memory of a burst
 		l.fd.Clear()
+		l.word.Store(0)
 	}
 	return n
 }

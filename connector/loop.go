@@ -13,6 +13,8 @@ import (
 // UCX backend makes no progress unless polled.
 const (
 	restWriting = 50 * time.Microsecond // a WRITE is posted: its end is to be told at once
+	// A producer writes: its end is to be noticed at once, but a large WRITE takes a while.
+	restReceiving = 100 * time.Microsecond
 	// A peer's message is awaited: the longer it has been, the longer the rest, so that it
 	// adds about a hundredth to the wait. A rest costs some 20 µs of a core.
 	restWaitingMin = 100 * time.Microsecond
@@ -32,6 +34,7 @@ type loop struct {
 	expects       map[uint64]*expectation // by tag
 	expectsByID   map[string]*expectation // those with blocks, by request id
 	arrivals      *notify.Counter
+	incoming      int // expectations that are being written
 	nextHeartbeat time.Time
 
 	offers            map[uint64]*offer // by tag
@@ -112,6 +115,8 @@ func (l *loop) rest(now time.Time) time.Duration {
 	switch {
 	case len(l.posted) > 0:
 		return restWriting
+	case l.incoming > 0:
+		return restReceiving
 	case len(l.expectsByID) > 0 || len(l.offers) > 0:
 		return min(max(now.Sub(l.lastNews)/100, restWaitingMin), restWaitingMax)
 	}
@@ -141,6 +146,8 @@ func (l *loop) handle(m nixl.Notification) {
 		l.register(message.Registration)
 	case notify.KindCompletion:
 		l.completed(m.Agent, message.RequestID, message.TPSize)
+	case notify.KindWriting:
+		l.writeBegins(m.Agent, message.RequestID)
 	case notify.KindHeartbeat:
 		l.heartbeat(message.IDs)
 	default:

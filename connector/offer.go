@@ -141,7 +141,21 @@ func (l *loop) startWrite(o *offer, matched time.Time) *failure {
 	job := o.job
 	l.writing++
 	l.writers.submit(job, func() { l.post(func(l *loop) { l.written(o, job) }) })
+	l.announceWrite(o)
 	return nil
+}
+
+// announceWrite tells the consumer, while a writer thread prepares the WRITE.
+func (l *loop) announceWrite(o *offer) {
+	for _, r := range o.reg.peer.ranks {
+		if !r.hearsWriting {
+			continue
+		}
+		if err := l.nixl.Notify(r.agent, notify.Writing(o.reg.RequestID)); err != nil {
+			l.stats.FailedNotifications++
+			l.log.Debug("begin of a WRITE not told", "request", o.RequestID, "to", o.reg.peer, "why", err)
+		}
+	}
 }
 
 // written continues after a writer has dealt with the job.

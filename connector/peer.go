@@ -40,6 +40,7 @@ type peer struct {
 type remoteRank struct {
 	agent string
 	cache
+	hearsWriting bool // it wants to hear when a WRITE begins
 }
 
 func (p *peer) String() string { return fmt.Sprintf("%s at %s:%d", p.engineID, p.host, p.port) }

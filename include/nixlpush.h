@@ -107,6 +107,8 @@ typedef struct nixlpush_options {
   uint32_t handshake_timeout_ms; /* per peer; 0: 5,000 */
   uint32_t heartbeat_ms;         /* D to P, keeps leases alive; 0: lease_ms / 6 */
   int64_t peer_ttl_ms;           /* an unused peer is forgotten; 0: 3,600,000; negative: never */
+  uint32_t *events_waiting;      /* a word of the caller's that is 1 while events wait and 0 else, so that
+                                    a step can look without a call; mapped until the engine is closed; NULL: none */
 } nixlpush_options;
 
 /* Loads NIXL, makes an agent with the given backends and starts the engine's threads.

@@ -18,11 +18,13 @@ const (
 	KindRegistration      // D tells P which blocks to write into
 	KindHeartbeat         // D tells P which requests it still waits for
 	KindCompletion        // P tells D that all its bytes of a request have landed
+	KindWriting           // P tells D that a WRITE of a request begins; feature "writing"
 )
 
 const (
 	registrationPrefix = "PUSH_REG:"
 	heartbeatPrefix    = "HB:"
+	writingPrefix      = "WRITING:"
 )
 
 // Message is a decoded notification. Its strings and slices belong to the receiver.
@@ -30,7 +32,7 @@ type Message struct {
 	Kind         Kind
 	Registration *Registration // KindRegistration
 	IDs          []string      // KindHeartbeat: see [LeaseNames]; never empty strings
-	RequestID    string        // KindCompletion: D's id, as it stood in the registration
+	RequestID    string        // KindCompletion, KindWriting: D's id, as it stood in the registration
 	TPSize       int           // KindCompletion: tensor parallel size of P
 }
 
@@ -54,11 +56,17 @@ func Decode(payload []byte) (Message, error) {
 		}
 		return Message{Kind: KindHeartbeat, IDs: ids}, nil
 	}
+	if id, ok := bytes.CutPrefix(payload, []byte(writingPrefix)); ok {
+		if err := checkID(id); err != nil {
+			return Message{}, fmt.Errorf("decode the begin of a WRITE: %w", err)
+		}
+		return Message{Kind: KindWriting, RequestID: string(id)}, nil
+	}
 	return decodeCompletion(payload)
 }
 
 // Completion encodes the message that P binds to a WRITE: D's request id and P's tensor
-// parallel size. The wire cannot tell an id that begins with "HB:" or "PUSH_REG:" from a
+// parallel size. The wire cannot tell an id that begins with "HB:" or another prefix from a
 // message of that kind; vLLM makes no such ids.
 func Completion(requestID string, tpSize int) []byte {
 	b := make([]byte, 0, len(requestID)+8)
@@ -80,14 +88,27 @@ func decodeCompletion(payload []byte) (Message, error) {
 	switch id := payload[:colon]; {
 	case size < 1 || size > maxParallel:
 		return Message{}, fmt.Errorf("decode completion: tensor parallel size %d is not within 1 and %d", size, maxParallel)
-	case len(id) == 0 || len(id) > MaxID:
-		return Message{}, fmt.Errorf("decode completion: request id of %d bytes, want 1 to %d", len(id), MaxID)
-	case !utf8.Valid(id):
-		return Message{}, fmt.Errorf("decode completion: %w", errUTF8)
 	default:
+		if err := checkID(id); err != nil {
+			return Message{}, fmt.Errorf("decode completion: %w", err)
+		}
 		return Message{Kind: KindCompletion, RequestID: string(id), TPSize: size}, nil
 	}
 }
+
+func checkID(id []byte) error {
+	switch {
+	case len(id) == 0 || len(id) > MaxID:
+		return fmt.Errorf("request id of %d bytes, want 1 to %d", len(id), MaxID)
+	case !utf8.Valid(id):
+		return errUTF8
+	}
+	return nil
+}
+
+// Writing encodes the message that announces a WRITE, so that D looks out for its end. It
+// carries D's request id.
+func Writing(requestID string) []byte { return []byte(writingPrefix + requestID) }
 
 // decimal reads an unsigned number of at most nine digits.
 func decimal(b []byte) (n int, ok bool) {

@@ -23,6 +23,7 @@ func TestDecodeKinds(t *testing.T) {
 		"id:1":              KindCompletion,
 		"HB:a,b":            KindHeartbeat,
 		"HB:":               KindHeartbeat,
+		"WRITING:id:1":      KindWriting,
 		"PUSH_FAIL:x":       KindUnknown,
 		"PUSH_FAIL:id:gone": KindUnknown,
 		"id:":               KindUnknown,
@@ -48,6 +49,9 @@ func TestDecodeMalformed(t *testing.T) {
 		"id:99999999":                         "tensor parallel size 99999999",
 		"\xff:1":                              "UTF-8",
 		"HB:\xff":                             "UTF-8",
+		"WRITING:":                            "request id of 0 bytes",
+		"WRITING:\xff":                        "UTF-8",
+		"WRITING:" + long:                     "request id of 4097 bytes",
 		"HB:" + long:                          "limit is 4096",
 		long + ":1":                           "request id of 4097 bytes",
 		"PUSH_REG:":                           "ends too early",
@@ -103,7 +107,7 @@ func FuzzDecode(f *testing.F) {
 	full := wideRegistration()
 	full.TransferID, full.TTL = "xfer", 1e9
 	f.Add(full.Encode())
-	for _, seed := range []string{"HB:a,b", "id:1", "a:b:22", "PUSH_FAIL:x", "PUSH_REG:\x81\xa1x\x91\x91\x01", ""} {
+	for _, seed := range []string{"HB:a,b", "id:1", "a:b:22", "WRITING:a", "PUSH_FAIL:x", "PUSH_REG:\x81\xa1x\x91\x91\x01", ""} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, payload []byte) {
@@ -123,6 +127,8 @@ func FuzzDecode(f *testing.F) {
 			}
 		case KindCompletion:
 			again, err = Decode(Completion(msg.RequestID, msg.TPSize))
+		case KindWriting:
+			again, err = Decode(Writing(msg.RequestID))
 		}
 		if err != nil || ok && !reflect.DeepEqual(again, msg) {
 			t.Fatalf("%+v became %+v, %v", msg, again, err)

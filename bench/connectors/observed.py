@@ -4,6 +4,7 @@
 For programs that watch a worker from outside: `harness.metrics` reads these lines. It looks
 into the worker's parts, which only this file of bench/ does.
 """
+import ctypes
 import json
 import logging
 import os
@@ -16,6 +17,24 @@ from nixlpush.vllm import connector, worker
 
 logger = logging.getLogger("nixlpush.observed")
 STATS_SECONDS = 0.5
+
+
+class _Mallinfo(ctypes.Structure):
+    """glibc's struct mallinfo2."""
+
+    _fields_ = [(name, ctypes.c_size_t) for name in (
+        "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks",
+        "fordblks", "keepcost")]
+
+
+_mallinfo2 = ctypes.CDLL(None).mallinfo2
+_mallinfo2.restype = _Mallinfo
+
+
+def malloc_bytes():
+    """What is allocated with malloc right now, without the holes in between."""
+    info = _mallinfo2()
+    return info.uordblks + info.hblkhd
 
 
 class NixlPushConnector(connector.NixlPushConnector):
@@ -60,5 +79,5 @@ class ObservedWorker(worker.PushWorker):
             if time.monotonic() >= next_stats:
                 next_stats = time.monotonic() + STATS_SECONDS
                 stats = engine.stats() | {"fds": len(os.listdir("/proc/self/fd")),
-                                          "at": time.monotonic()}
+                                          "malloc_bytes": malloc_bytes(), "at": time.monotonic()}
                 logger.info("stats %s", json.dumps(stats))

@@ -6,6 +6,7 @@ import "C"
 import (
 	"math"
 	"runtime"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -65,6 +66,7 @@ func engineConfig(a *arguments, p *C.const_options) connector.Config {
 		Heartbeat:        milliseconds(p.heartbeat_ms),
 		PeerTTL:          peerTTL(a, p.peer_ttl_ms),
 		Writers:          int(p.writers),
+		EventsWaiting:    (*atomic.Uint32)(unsafe.Pointer(p.events_waiting)),
 	}
 }
 

@@ -3,8 +3,8 @@
 package eventfd
 
 import (
-	"encoding/binary"
 	"fmt"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -27,17 +27,22 @@ func (f *FD) Number() int { return f.fd }
 
 // Set makes the descriptor readable.
 func (f *FD) Set() {
-	var one [8]byte
-	binary.NativeEndian.PutUint64(one[:], 1)
+	one := uint64(1)
 	// It can only fail with EAGAIN, at 2^64-2 unread sets: readable all the same.
-	_, _ = unix.Write(f.fd, one[:])
+	f.access(unix.SYS_WRITE, &one)
 }
 
 // Clear makes it unreadable.
 func (f *FD) Clear() {
-	var count [8]byte
+	var count uint64
 	// EAGAIN means that it was not set.
-	_, _ = unix.Read(f.fd, count[:])
+	f.access(unix.SYS_READ, &count)
+}
+
+// access reads or writes the counter. Neither ever blocks, so Go's scheduler need not
+// hear of it: telling it costs the caller more than the call itself when Go is idle.
+func (f *FD) access(call uintptr, count *uint64) {
+	_, _, _ = unix.RawSyscall(call, uintptr(f.fd), uintptr(unsafe.Pointer(count)), unsafe.Sizeof(*count))
 }
 
 // Close frees the descriptor. Nothing may be called after it.

@@ -17,7 +17,9 @@ from ctypes import (
     c_uint32,
     c_uint64,
     c_void_p,
+    sizeof,
 )
+from struct import Struct
 
 ABI_VERSION = 1000
 
@@ -86,6 +88,7 @@ class Options(Structure):
         ("handshake_timeout_ms", c_uint32),
         ("heartbeat_ms", c_uint32),
         ("peer_ttl_ms", c_int64),
+        ("events_waiting", POINTER(c_uint32)),
     ]
 
 
@@ -131,11 +134,9 @@ class Layout(Structure):
 
 
 class Blocks(Structure):
-    # The two lists are `const uint32_t *`. Declared as char pointers they take a bytes
-    # object as it is, without a copy and without a call per element.
     _fields_ = [
-        ("ids", c_char_p),
-        ("counts", c_char_p),
+        ("ids", POINTER(c_uint32)),
+        ("counts", POINTER(c_uint32)),
         ("num_groups", c_uint32),
         ("reserved", c_uint32),
     ]
@@ -169,7 +170,6 @@ class Offer(Structure):
 
 
 class Step(Structure):
-    # The cancels are `const uint64_t *`; see Blocks.
     _fields_ = [
         ("struct_size", c_uint32),
         ("reserved", c_uint32),
@@ -177,7 +177,7 @@ class Step(Structure):
         ("num_expects", c_uint64),
         ("offers", POINTER(Offer)),
         ("num_offers", c_uint64),
-        ("cancels", c_char_p),
+        ("cancels", POINTER(c_uint64)),
         ("num_cancels", c_uint64),
     ]
 
@@ -229,6 +229,24 @@ class Stats(Structure):
             "leases_renewed",
         )
     ]
+
+
+def packer(struct: type[Structure]) -> Struct:
+    """Packs all fields of a struct at once, in order; pointers are passed as addresses."""
+    packed = Struct("=" + _codes(struct))
+    if packed.size != sizeof(struct):
+        raise TypeError(f"{struct.__name__} has gaps between its fields")
+    return packed
+
+
+def _codes(struct: type[Structure]) -> str:
+    codes = ""
+    for _, kind, *_ in struct._fields_:
+        if issubclass(kind, Structure):
+            codes += _codes(kind)
+        else:
+            codes += "I" if kind is c_uint32 else "Q"
+    return codes
 
 
 # Structs and handles are passed by address. Address parameters are plain void pointers so

@@ -23,10 +23,11 @@ class Engine(Handle):
 
     _close_function = "nixlpush_engine_close"
 
-    def __init__(self, loaded: Library, value: int) -> None:
+    def __init__(self, loaded: Library, value: int, waiting: ctypes.c_uint32) -> None:
         super().__init__(loaded, value)
         # The calls of a scheduler step use memory and function objects made here.
         self._lock = threading.Lock()
+        self._waiting = waiting
         self._step = StepBuffer()
         self._events = (_abi.Event * _EVENTS_PER_CALL)()
         self._error = new_error()
@@ -45,13 +46,13 @@ class Engine(Handle):
         Raises LibraryNotFoundError, InvalidArgumentError, NixlError, ForkError.
         """
         loaded = library.load(library_path)
-        value = ctypes.c_uint64()
+        value, waiting = ctypes.c_uint64(), ctypes.c_uint32()
         loaded.call(
             "nixlpush_engine_open",
-            ctypes.byref(_options(options)),
+            ctypes.byref(_options(options, waiting)),
             ctypes.byref(value),
         )
-        return cls(loaded, value.value)
+        return cls(loaded, value.value, waiting)
 
     def register(self, layout: Layout) -> None:
         """Describes and registers the KV cache, once, before the first step."""
@@ -90,6 +91,8 @@ class Engine(Handle):
         """All events that wait, oldest first. Does not block."""
         value = self._live()
         events: list[Event] = []
+        if not self._waiting.value:
+            return events
         with self._lock:
             while True:
                 count = self._poll(
@@ -146,7 +149,7 @@ def _params(params: Mapping[str, str]) -> ctypes.Array[_abi.Param]:
     )
 
 
-def _options(options: Options) -> _abi.Options:
+def _options(options: Options, waiting: ctypes.c_uint32) -> _abi.Options:
     backends = (_abi.Backend * len(options.backends))(
         *(
             _abi.Backend(backend.name.encode(), _params(backend.params), len(backend.params))
@@ -178,6 +181,7 @@ def _options(options: Options) -> _abi.Options:
         handshake_timeout_ms=options.handshake_timeout_ms,
         heartbeat_ms=options.heartbeat_ms,
         peer_ttl_ms=options.peer_ttl_ms,
+        events_waiting=ctypes.pointer(waiting),
     )
 
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import atexit
-import os
 import warnings
 import weakref
 from types import TracebackType
@@ -43,7 +42,8 @@ class Handle:
 
     def _live(self) -> int:
         """The handle's number. Raises ForkError and ClosedError."""
-        self._library.check_process()
+        if self._library.forked:
+            self._library.check_process()
         if not self._value:
             raise ClosedError(f"this {type(self).__name__} is closed")
         return self._value
@@ -62,7 +62,7 @@ class Handle:
     def __del__(self) -> None:
         # A forked child inherits the object but must not enter Go, and a failed __init__
         # leaves one without a handle.
-        if getattr(self, "_value", 0) and os.getpid() == self._library.pid:
+        if getattr(self, "_value", 0) and not self._library.forked:
             warnings.warn(f"unclosed {type(self).__name__}", ResourceWarning, stacklevel=2)
             self.close()
 
@@ -70,7 +70,7 @@ class Handle:
 def _close_all() -> None:
     # NIXL's threads must not run on while the interpreter takes its modules apart.
     for handle in list(_open):
-        if os.getpid() == handle._library.pid:
+        if not handle._library.forked:
             handle.close()
 
 

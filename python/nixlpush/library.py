@@ -30,6 +30,8 @@ class Library:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.pid = os.getpid()
+        self.forked = False  # whether this is a child of the process that loaded it
+        os.register_at_fork(after_in_child=self._mark_forked)
         self.dll = _load(path)
         # The same functions, entered with the GIL held: for those that neither block nor
         # call back. With another thread busy in Python, giving the GIL away costs a switch
@@ -37,12 +39,14 @@ class Library:
         self.quick = ctypes.PyDLL(str(path), handle=self.dll._handle)
         _abi.declare(self.quick)
 
+    def _mark_forked(self) -> None:
+        self.forked = True
+
     def check_process(self) -> None:
         """Raises ForkError in a child of the process that loaded the library."""
-        pid = os.getpid()
-        if pid != self.pid:
+        if self.forked:
             raise ForkError(
-                f"libnixlpush was loaded in pid {self.pid} and is used in pid {pid}: a Go "
+                f"libnixlpush was loaded in pid {self.pid} and is used in pid {os.getpid()}: a Go "
                 "library does not survive a fork. Open the engine or side channel in the "
                 "process that uses it, or start that process with spawn or exec."
             )

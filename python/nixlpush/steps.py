@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One scheduler step as C structs, in arrays that are used again for every step."""
+"""One scheduler step as C structs, in memory that is used again for every step."""
 
 from __future__ import annotations
 
@@ -10,79 +10,112 @@ from collections.abc import Iterable, Sequence
 from nixlpush import _abi
 from nixlpush.types import Expect, Offer
 
-_EXPECT_SIZE = ctypes.sizeof(_abi.Expect)
-_OFFER_SIZE = ctypes.sizeof(_abi.Offer)
+_STEP = _abi.packer(_abi.Step)
+_EXPECT = _abi.packer(_abi.Expect)
+_OFFER = _abi.packer(_abi.Offer)
 
 
 class StepBuffer:
-    """Fills a `nixlpush_step`. Not thread-safe; what `fill` returns is valid until the next.
+    """Writes a `nixlpush_step` and all it points to into one buffer. Not thread-safe.
 
-    Block ids are packed bytes and enter the structs as pointers, so the cost of an entry
-    does not depend on how many blocks it names.
+    An entry is packed in one call: setting its fields one by one through ctypes costs
+    several times as much, and the engine thread pays for it.
     """
 
     def __init__(self) -> None:
-        self._expects = (_abi.Expect * 8)()
-        self._offers = (_abi.Offer * 8)()
-        self._step = _abi.Step(struct_size=ctypes.sizeof(_abi.Step))
-        self._step.expects = self._expects
-        self._step.offers = self._offers
-        self._step_ref = ctypes.byref(self._step)
+        self._allocate(64 << 10)
+
+    def _allocate(self, size: int) -> None:
+        self._memory = ctypes.create_string_buffer(size)
+        self._view = memoryview(self._memory).cast("B")
+        self._base = ctypes.addressof(self._memory)
 
     def fill(
         self, expects: Sequence[Expect], offers: Sequence[Offer], cancels: Iterable[int]
-    ) -> object:
-        """A reference to the step, to be passed to nixlpush_submit."""
-        self._reserve(len(expects), len(offers))
-        for target, expect in zip(self._expects, expects):
-            _fill_expect(target, expect)
-        for target, offer in zip(self._offers, offers):
-            _fill_offer(target, offer)
-        tags = array("Q", cancels)
-        step = self._step
-        step.num_expects = len(expects)
-        step.num_offers = len(offers)
-        step.cancels = tags.tobytes()
-        step.num_cancels = len(tags)
-        return self._step_ref
+    ) -> int:
+        """The address of the step, to be passed to nixlpush_submit; valid until the next."""
+        while True:
+            try:
+                return self._fill(expects, offers, array("Q", cancels))
+            except BufferError:
+                self._allocate(2 * len(self._view))
 
-    def _reserve(self, expects: int, offers: int) -> None:
-        if expects > len(self._expects):
-            self._expects = (_abi.Expect * (2 * expects))()
-            self._step.expects = self._expects
-        if offers > len(self._offers):
-            self._offers = (_abi.Offer * (2 * offers))()
-            self._step.offers = self._offers
+    def _fill(
+        self, expects: Sequence[Expect], offers: Sequence[Offer], cancels: array[int]
+    ) -> int:
+        first_offer = _STEP.size + _EXPECT.size * len(expects)
+        self._end = first_offer + _OFFER.size * len(offers)
+        at = _STEP.size
+        for expect in expects:
+            self._pack_expect(at, expect)
+            at += _EXPECT.size
+        for offer in offers:
+            self._pack_offer(at, offer)
+            at += _OFFER.size
+        _STEP.pack_into(
+            self._memory,
+            0,
+            _STEP.size,
+            0,
+            self._base + _STEP.size,
+            len(expects),
+            self._base + first_offer,
+            len(offers),
+            self._place(cancels.tobytes()) if cancels else 0,
+            len(cancels),
+        )
+        return self._base
 
+    def _pack_expect(self, at: int, expect: Expect) -> None:
+        self._check(at + _EXPECT.size)
+        _EXPECT.pack_into(
+            self._memory,
+            at,
+            _EXPECT.size,
+            expect.producer_port,
+            expect.producer_tp_size,
+            expect.producer_pp_size,
+            expect.tag,
+            self._text(expect.request_id),
+            self._text(expect.transfer_id),
+            self._text(expect.remote_request_id),
+            self._text(expect.producer_engine_id),
+            self._text(expect.producer_host),
+            self._place(expect.block_ids),
+            self._place(expect.block_counts),
+            len(expect.block_counts) // 4,
+            0,
+        )
 
-def _fill_expect(target: _abi.Expect, expect: Expect) -> None:
-    target.struct_size = _EXPECT_SIZE
-    target.producer_port = expect.producer_port
-    target.producer_tp_size = expect.producer_tp_size
-    target.producer_pp_size = expect.producer_pp_size
-    target.tag = expect.tag
-    target.request_id = expect.request_id.encode()
-    target.transfer_id = _optional(expect.transfer_id)
-    target.remote_request_id = _optional(expect.remote_request_id)
-    target.producer_engine_id = expect.producer_engine_id.encode()
-    target.producer_host = expect.producer_host.encode()
-    _fill_blocks(target.blocks, expect.block_ids, expect.block_counts)
+    def _pack_offer(self, at: int, offer: Offer) -> None:
+        self._check(at + _OFFER.size)
+        _OFFER.pack_into(
+            self._memory,
+            at,
+            _OFFER.size,
+            offer.lease_ms,
+            offer.tag,
+            self._text(offer.request_id),
+            self._text(offer.transfer_id),
+            self._place(offer.block_ids),
+            self._place(offer.block_counts),
+            len(offer.block_counts) // 4,
+            0,
+        )
 
+    def _text(self, text: str | None) -> int:
+        """The address of a C string; 0 for none."""
+        return self._place(text.encode() + b"\0") if text else 0
 
-def _fill_offer(target: _abi.Offer, offer: Offer) -> None:
-    target.struct_size = _OFFER_SIZE
-    target.lease_ms = offer.lease_ms
-    target.tag = offer.tag
-    target.request_id = offer.request_id.encode()
-    target.transfer_id = _optional(offer.transfer_id)
-    _fill_blocks(target.blocks, offer.block_ids, offer.block_counts)
+    def _place(self, data: bytes) -> int:
+        """Copies data behind what is there, at an address that suits every type."""
+        start = self._end
+        end = start + len(data)
+        self._check(end)
+        self._view[start:end] = data
+        self._end = (end + 7) & ~7
+        return self._base + start
 
-
-def _optional(text: str | None) -> bytes | None:
-    return text.encode() if text else None
-
-
-def _fill_blocks(target: _abi.Blocks, ids: bytes, counts: bytes) -> None:
-    target.ids = ids
-    target.counts = counts
-    target.num_groups = len(counts) // 4
+    def _check(self, end: int) -> None:
+        if end > len(self._view):
+            raise BufferError

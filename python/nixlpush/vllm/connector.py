@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from vllm.distributed.kv_transfer.kv_connector.v1 import base
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1,
     KVConnectorRole,
@@ -182,15 +183,9 @@ class NixlPushConnector(KVConnectorBase_V1, SupportsHMA):
         """Nothing: the blocks of an offer are held until its event."""
 
     def get_transfer_results(self, finished_req_ids: set[str]) -> KVConnectorTransferResults:
-        from vllm.distributed.kv_transfer.kv_connector.v1.base import (
-            KVConnectorTransferResults,
-        )
-
         results = self.worker.take_results()
-        return KVConnectorTransferResults(
-            finished_sending=results.sent,
-            finished_recving=results.received,
-            failed_recving=results.failed,
+        return base.KVConnectorTransferResults(
+            results.sent, results.received, results.failed
         )
 
     def get_finished(
