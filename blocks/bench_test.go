@@ -83,6 +83,9 @@ func BenchmarkPlan(b *testing.B) {
 			var p Planner
 			var plan Plan
 			srcIDs, dstIDs := [][]uint32{c.srcIDs}, [][]uint32{c.dstIDs}
+			if _, err := p.Plan(m, srcIDs, dstIDs, c.tokens); err != nil { // makes the buffers
+				b.Fatal(err)
+			}
 			b.ReportAllocs()
 			for b.Loop() {
 				if plan, err = p.Plan(m, srcIDs, dstIDs, c.tokens); err != nil {
