@@ -212,6 +212,7 @@ func (b *builder) gather(m *Mapping) {
 			known[key] = len(m.shapes)
 			m.shapes = append(m.shapes, s)
 		}
+		m.shapes[known[key]].places++
 		m.places = append(m.places, place{known[key], first.Src, first.Dst})
 	}
 }

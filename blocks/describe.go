@@ -5,6 +5,9 @@ import (
 	"strings"
 )
 
+// maxDescribed bounds what an error text says about a cache.
+const maxDescribed = 8
+
 // String describes a cache for an error text. Regions that differ by no more than name,
 // address and layer are described once.
 func (c Cache) String() string {
@@ -13,6 +16,10 @@ func (c Cache) String() string {
 	}
 	var list []string
 	for i := 0; i < len(c); {
+		if len(list) == maxDescribed {
+			list = append(list, fmt.Sprintf("and %d more", len(c)-i))
+			break
+		}
 		text, n := c[i].String(), 1
 		for i+n < len(c) && c[i+n].String() == text {
 			n++

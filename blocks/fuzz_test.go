@@ -2,6 +2,7 @@ package blocks
 
 import (
 	"encoding/binary"
+	"slices"
 	"testing"
 )
 
@@ -86,11 +87,15 @@ func FuzzPlan(f *testing.F) {
 		if err != nil {
 			return
 		}
-		var bytes uint64
-		for _, at := range m.places {
-			bytes += uint64(len(m.shapes[at.shape].chunks.copies))
+		work := float64(0)
+		for _, region := range slices.Concat(src, dst) {
+			work += float64(region.PerID) * float64(max(region.Tokens, 1))
 		}
-		if bytes > 1<<12 {
+		pieces := 0
+		for i := range m.shapes {
+			pieces += len(m.shapes[i].chunks.copies) * int(m.shapes[i].places)
+		}
+		if work*float64(pieces) > 1<<16 {
 			return // takes too long
 		}
 		var p Planner

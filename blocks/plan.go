@@ -30,8 +30,11 @@ type Planner struct {
 // layout is a shape's share of a plan, as it is pasted into each of its places.
 type layout struct {
 	list
-	bytes, pieces uint64
+	bytes uint64
 }
+
+// maxCopies bounds the memory that a plan takes, 24 bytes a copy.
+const maxCopies = 1 << 26
 
 // Plan pairs the block ids of a request, one list per group in token order, and returns
 // what to copy.
@@ -53,23 +56,33 @@ func (p *Planner) Plan(m *Mapping, srcIDs, dstIDs [][]uint32, tokens uint64) (Pl
 	for len(p.laid) < len(m.shapes) {
 		p.laid = append(p.laid, layout{})
 	}
+	var plan Plan
+	var most uint64 // copies there can be so far
 	shape := 0
 	for i := range m.walks {
-		if err := p.walk(&m.walks[i], srcIDs, dstIDs, tokens); err != nil {
+		units, err := p.walk(&m.walks[i], srcIDs, dstIDs, tokens)
+		if err != nil {
 			return Plan{}, err
 		}
 		for ; shape < len(m.shapes) && m.shapes[shape].walk == i; shape++ {
-			p.laid[shape].fill(&m.shapes[shape], p.runs)
+			s := &m.shapes[shape]
+			pieces := units * uint64(len(s.chunks.copies))
+			plan.Pieces += pieces * s.places
+			if s.dense {
+				pieces = uint64(len(p.runs))
+			}
+			if most += min(pieces, maxCopies+1) * s.places; most > maxCopies {
+				return Plan{}, fmt.Errorf("the request falls into more than %d pieces: the caches are laid out too differently for its length", maxCopies)
+			}
+			p.laid[shape].fill(s, p.runs)
 		}
 	}
-	var plan Plan
 	p.result.copies, p.result.mixed = p.result.copies[:0], false
 	for _, at := range m.places {
 		laid := &p.laid[at.shape]
 		p.result.paste(laid.copies, at.src, at.dst)
 		p.result.mixed = p.result.mixed || laid.mixed
 		plan.Bytes += laid.bytes
-		plan.Pieces += laid.pieces
 	}
 	if p.result.mixed {
 		p.result.tidy()
@@ -79,8 +92,8 @@ func (p *Planner) Plan(m *Mapping, srcIDs, dstIDs [][]uint32, tokens uint64) (Pl
 	return plan, nil
 }
 
-// walk makes the runs of the groups that share a walk.
-func (p *Planner) walk(w *walk, srcIDs, dstIDs [][]uint32, tokens uint64) error {
+// walk makes the runs of the groups that share a walk, of so many units.
+func (p *Planner) walk(w *walk, srcIDs, dstIDs [][]uint32, tokens uint64) (units uint64, err error) {
 	p.runs = p.runs[:0]
 	for g := range srcIDs {
 		if w.groups>>g&1 == 0 {
@@ -88,20 +101,20 @@ func (p *Planner) walk(w *walk, srcIDs, dstIDs [][]uint32, tokens uint64) error 
 		}
 		common, err := w.align(uint64(len(srcIDs[g])), uint64(len(dstIDs[g])), tokens)
 		if err != nil {
-			return fmt.Errorf("group %d: %w", g, err)
+			return 0, fmt.Errorf("group %d: %w", g, err)
 		}
+		units += common.n
 		p.addPieces(srcIDs[g], dstIDs[g], common, w.src/w.unit, w.dst/w.unit)
 	}
 	p.sortRuns()
-	return nil
+	return units, nil
 }
 
 // fill lays out the runs.
 func (l *layout) fill(s *shape, runs []run) {
-	l.copies, l.mixed, l.pieces = l.copies[:0], s.chunks.mixed, 0
+	l.copies, l.mixed = l.copies[:0], s.chunks.mixed
 	for _, r := range runs {
 		s.lay(&l.list, r)
-		l.pieces += uint64(r.n) * uint64(len(s.chunks.copies))
 	}
 	l.tidy()
 	l.bytes = l.list.bytes()

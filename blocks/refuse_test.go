@@ -197,3 +197,22 @@ func TestNewMappingIsBounded(t *testing.T) {
 		t.Errorf("2 to the 37 units: %v", err)
 	}
 }
+
+// TestPlanIsBounded has a request that would take gigabytes of copies.
+func TestPlanIsBounded(t *testing.T) {
+	src, dst := layered(1<<40, 64, 1<<16, 16, 0, 8, 0), layered(1<<44, 64, 1<<16, 16, 0, 8, 0)
+	for i := range dst {
+		for k := range dst[i].Parts {
+			p := &dst[i].Parts[k]
+			p.Heads.Stride, p.TokenStride = p.TokenStride, 8*p.TokenStride
+		}
+	}
+	m, err := NewMapping(src, dst)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := [][]uint32{seq(0, 1<<16, 1)}
+	if _, err := new(Planner).Plan(m, ids, ids, 0); err == nil || !strings.Contains(err.Error(), "more than 67108864 pieces") {
+		t.Error(err)
+	}
+}

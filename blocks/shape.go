@@ -40,6 +40,7 @@ type lines struct{ src, dst line }
 type shape struct {
 	walk int // index in Mapping.walks
 	lines
+	places uint64 // how many there are of it
 	chunks list   // of one unit, relative to the place
 	dense  bool   // units adjoin on both sides, so that a run is one copy
 	batch  uint64 // at most so many units of a source block are visited chunk by chunk
