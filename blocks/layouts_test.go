@@ -154,6 +154,27 @@ func TestPlanMergesRuns(t *testing.T) {
 	}
 }
 
+// TestRuns looks at the runs before they are laid out: what they cost is paid once for all layers.
+func TestRuns(t *testing.T) {
+	for _, c := range []struct {
+		name           string
+		src, dst       []uint32
+		walked, sorted int
+	}{
+		{"descending", seq(255, 256, -1), seq(300, 256, -1), 1, 1},
+		{"two halves", slices.Concat(seq(50, 50, 1), seq(0, 50, 1)), slices.Concat(seq(150, 50, 1), seq(100, 50, 1)), 2, 1},
+		{"every other", seq(0, 50, 2), seq(0, 50, 2), 50, 50},
+		{"shuffled", []uint32{4, 2, 0, 3, 1}, []uint32{14, 12, 10, 13, 11}, 5, 1},
+	} {
+		var p Planner
+		p.addPieces(c.src, c.dst, span{n: uint64(len(c.src))}, 1, 1)
+		walked := len(p.runs)
+		if p.sortRuns(); walked != c.walked || len(p.runs) != c.sorted {
+			t.Errorf("%s: %d runs, then %d, want %d, then %d", c.name, walked, len(p.runs), c.walked, c.sorted)
+		}
+	}
+}
+
 // TestPlanJoinsLayers has layers that adjoin on both sides: with all blocks, all is one copy.
 func TestPlanJoinsLayers(t *testing.T) {
 	m, err := NewMapping(layered(1<<20, 3, 50, 16, 0, 8, 0), layered(1<<40, 3, 50, 16, 0, 8, 0))
@@ -192,6 +213,9 @@ func TestPlanJoinsGroups(t *testing.T) {
 		m, err := NewMapping(shared(1<<20, any), shared(1<<40, any))
 		if err != nil {
 			t.Fatal(err)
+		}
+		if len(m.walks) != 1 { // else blocks would be joined only after all have been laid out
+			t.Errorf("any group %v: the groups are walked one by one", any)
 		}
 		var p Planner
 		ids := [][]uint32{{3, 5, 7}, {4, 6}}
