@@ -97,6 +97,37 @@ func BenchmarkPlan(b *testing.B) {
 	}
 }
 
+// BenchmarkPlanOfSharedPages has attention and states in the same 16 tensors, as hybrid
+// models have: blocks of one may adjoin blocks of the other, so all copies are sorted.
+func BenchmarkPlanOfSharedPages(b *testing.B) {
+	const kernelBlocks, pages = 4, 2048
+	cache := func(base uint64) Cache {
+		c := layered(base, 16, kernelBlocks*pages, 16, 0, 8, 4096)
+		for i := range 16 {
+			c[i].PerID = kernelBlocks
+			state := c[i]
+			state.Group, state.PerID, state.Tokens, state.NumBlocks, state.Stride = 1, 1, 0, pages, kernelBlocks*state.Stride
+			state.Parts = []Part{{Component: "temporal", Size: 100000, Layers: One(uint32(100 + i)), Heads: One(0), HeadsOf: 1}}
+			c = append(c, state)
+		}
+		return c
+	}
+	m, err := NewMapping(cache(1<<40), cache(1<<44))
+	if err != nil {
+		b.Fatal(err)
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	src, dst := scattered(rng, 1025, pages, 1), scattered(rng, 1025, pages, 1)
+	var p Planner
+	var plan Plan
+	for b.Loop() {
+		if plan, err = p.Plan(m, [][]uint32{src[1:], src[:1]}, [][]uint32{dst[1:], dst[:1]}, 0); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(len(plan.Copies)), "copies")
+}
+
 // BenchmarkNewMapping makes the mapping of 64 layers, once per pair of ranks.
 func BenchmarkNewMapping(b *testing.B) {
 	src := layered(1<<40, 64, 8192, 16, 0, 8, 0)
