@@ -23,45 +23,43 @@ func address(r *Region, p *Part, ids []uint32, at, layer, head, position uint64)
 
 // each visits every (layer, head, token) of every component that both sides have.
 func (w *world) each(visit func(src, dst uint64, p *Part, layer, head, position uint64)) {
-	for s := range w.src {
-		for d := range w.dst {
-			src, dst := &w.src[s], &w.dst[d]
-			if src.Group != dst.Group {
-				continue
-			}
-			g := src.Group
-			from := max(w.srcAt[g], w.dstAt[g])
-			units := func(r *Region) uint64 { return uint64(r.PerID) * uint64(max(r.Tokens, 1)) }
-			if src.Tokens == 0 {
-				from = max(w.srcAt[g]*units(src), w.dstAt[g]*units(dst))
-			}
-			srcAt, dstAt := w.srcAt[g], w.dstAt[g]
-			if src.Tokens == 0 {
-				srcAt, dstAt = srcAt*units(src), dstAt*units(dst)
-			}
-			end := min(srcAt+uint64(len(w.srcIDs[g]))*units(src), dstAt+uint64(len(w.dstIDs[g]))*units(dst))
-			for i := range src.Parts {
-				for k := range dst.Parts {
-					a, b := &src.Parts[i], &dst.Parts[k]
-					if a.Component != b.Component {
-						continue
-					}
-					for layer := a.Layers.First; layer < a.Layers.First+a.Layers.N; layer++ {
-						if layer < b.Layers.First || layer >= b.Layers.First+b.Layers.N {
-							continue
-						}
-						for head := range a.HeadsOf {
-							if head < a.Heads.First || head >= a.Heads.First+a.Heads.N || head < b.Heads.First || head >= b.Heads.First+b.Heads.N {
-								continue
-							}
-							for position := from; position < end; position++ {
-								visit(address(src, a, w.srcIDs[g], srcAt, uint64(layer), uint64(head), position),
-									address(dst, b, w.dstIDs[g], dstAt, uint64(layer), uint64(head), position), a,
-									uint64(layer), uint64(head), position)
-							}
+	for g := range w.srcIDs {
+		for s := range w.src {
+			for d := range w.dst {
+				src, dst := &w.src[s], &w.dst[d]
+				if (src.Group != g && src.Group != AnyGroup) || (dst.Group != g && dst.Group != AnyGroup) {
+					continue
+				}
+				for i := range src.Parts {
+					for k := range dst.Parts {
+						if src.Parts[i].Component == dst.Parts[k].Component {
+							w.eachOf(g, src, dst, &src.Parts[i], &dst.Parts[k], visit)
 						}
 					}
 				}
+			}
+		}
+	}
+}
+
+// eachOf visits what a pair of parts has in common.
+func (w *world) eachOf(g int, src, dst *Region, a, b *Part, visit func(src, dst uint64, p *Part, layer, head, position uint64)) {
+	perID := func(r *Region) uint64 { return uint64(r.PerID) * uint64(max(r.Tokens, 1)) }
+	srcAt, dstAt := w.srcAt[g], w.dstAt[g]
+	if src.Tokens == 0 {
+		srcAt, dstAt = srcAt*perID(src), dstAt*perID(dst)
+	}
+	end := min(srcAt+uint64(len(w.srcIDs[g]))*perID(src), dstAt+uint64(len(w.dstIDs[g]))*perID(dst))
+	within := func(x Axis, i uint32) bool { return i >= x.First && i < x.First+x.N }
+	for layer := a.Layers.First; within(a.Layers, layer); layer++ {
+		for head := a.Heads.First; within(a.Heads, head); head++ {
+			if !within(b.Layers, layer) || !within(b.Heads, head) {
+				continue
+			}
+			for position := max(srcAt, dstAt); position < end; position++ {
+				visit(address(src, a, w.srcIDs[g], srcAt, uint64(layer), uint64(head), position),
+					address(dst, b, w.dstIDs[g], dstAt, uint64(layer), uint64(head), position), a,
+					uint64(layer), uint64(head), position)
 			}
 		}
 	}

@@ -12,7 +12,6 @@ type world struct {
 	srcIDs, dstIDs [][]uint32
 	srcAt, dstAt   []uint64 // token, or number of the state, that a group's list begins with
 	tokens         uint64
-	state          []bool
 }
 
 // component of a model as the tests draw it.
@@ -40,7 +39,8 @@ func newWorld(seed uint64) *world {
 	g := &gen{Rand: rand.New(rand.NewPCG(seed, 7))}
 	w := &world{tokens: uint64(g.between(1, g.pick(10, 40)))}
 	groups := g.pick(1, 1, 1, 2, 3)
-	shared := groups > 1 && g.chance(40) // all groups in the same memory
+	shared := groups > 1 && g.chance(40) // all groups in the same memory ...
+	any := shared && g.chance(30)        // ... as the same regions
 	layer := 0
 	var srcShared, dstShared blocking
 	for group := range groups {
@@ -59,14 +59,16 @@ func newWorld(seed uint64) *world {
 		}
 		srcShared, dstShared = s, d
 		window := 0
-		if !state && g.chance(20) {
+		if !state && !any && g.chance(20) {
 			window = g.between(1, 9)
 		}
 		w.request(g, s, d, state, uint64(window))
 		first := layer
 		layer += g.between(1, 3)
 		if shared && group > 0 {
-			w.share(group, uint32(first), uint32(window))
+			if !any {
+				w.share(group, uint32(window))
+			}
 			continue
 		}
 		comps, whole := g.components(), !state && s.tokens == d.tokens && g.chance(15)
@@ -85,11 +87,18 @@ func newWorld(seed uint64) *world {
 			*side.cache = append(*side.cache, layout.cache(side.b, group, first, layer, comps, whole, uint32(window))...)
 		}
 	}
+	if any {
+		for _, c := range []Cache{w.src, w.dst} {
+			for i := range c {
+				c[i].Group = AnyGroup
+			}
+		}
+	}
 	return w
 }
 
 // share gives a group the memory of group 0, as a region of its own.
-func (w *world) share(group int, layer, window uint32) {
+func (w *world) share(group int, window uint32) {
 	for _, c := range []*Cache{&w.src, &w.dst} {
 		for _, r := range (*c)[:len(*c):len(*c)] {
 			if r.Group != 0 {
@@ -107,7 +116,6 @@ func (w *world) share(group int, layer, window uint32) {
 
 // request draws the lists of a group.
 func (w *world) request(g *gen, s, d blocking, state bool, window uint64) {
-	w.state = append(w.state, state)
 	if state {
 		n := g.between(1, 2)
 		srcIDs, m := g.ids(n, s.numBlocks/s.perID), g.between(0, n+1)

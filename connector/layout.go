@@ -41,7 +41,7 @@ func (c *Layout) checkRegion(r *Region) error {
 		return fmt.Errorf("blocks of %d bytes, %d bytes apart", r.BlockLen, r.Stride)
 	case r.NumBlocks%c.PhysicalPerLogical != 0:
 		return fmt.Errorf("%d blocks is not a multiple of %d, the blocks per block id", r.NumBlocks, c.PhysicalPerLogical)
-	case r.Group < blocks.AnyGroup || r.Group >= notify.MaxGroups:
+	case r.Group < blocks.AnyGroup || r.Group >= blocks.MaxGroups:
 		return fmt.Errorf("group %d", r.Group)
 	case r.Mem != c.Regions[0].Mem:
 		return fmt.Errorf("memory of type %d beside %d: regions of several kinds are not supported yet", r.Mem, c.Regions[0].Mem)
