@@ -44,7 +44,7 @@ type axis struct{ n, src, dst uint64 }
 
 // add takes in what a pair of parts has in common.
 func (b *builder) add(p *pair, layers, heads Axis) error {
-	w := walk{window: uint64(p.src.Window), unit: 1, state: p.src.Tokens == 0,
+	w := walk{unit: 1, state: p.src.Tokens == 0,
 		src: uint64(p.src.PerID), dst: uint64(p.dst.PerID)}
 	if !w.state {
 		w.unit = gcd(uint64(p.src.Tokens), uint64(p.dst.Tokens))

@@ -202,7 +202,7 @@ func TestPlanJoinsGroups(t *testing.T) {
 			return c
 		}
 		c = append(c, layered(base, 2, 50, 16, 0, 8, 0)[0])
-		c[1].Group = 1
+		c[1].Group, c[1].Window = 1, 64
 		for i := range c[1].Parts {
 			c[1].Parts = slices.Clone(c[1].Parts)
 			c[1].Parts[i].Layers = One(9)

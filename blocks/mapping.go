@@ -12,8 +12,14 @@ type Mapping struct {
 	shapes []shape // ordered by walk
 	places []place // ordered by source address
 	covers []Cover
-	groups int                                  // that a request must have at least
-	limits [MaxGroups]struct{ src, dst uint32 } // block ids of a group end before
+	groups int // that a request must have at least
+	bounds [MaxGroups]bounds
+}
+
+// bounds is what is known of the block lists of a group.
+type bounds struct {
+	src, dst uint32 // ids end before
+	window   uint32
 }
 
 // Cover is a piece of the consumer's cache that a mapping writes: these heads of these
@@ -45,8 +51,8 @@ func newMapping(src, dst Cache) (*Mapping, error) {
 		return nil, fmt.Errorf("destination: %w", err)
 	}
 	m := &Mapping{}
-	for g := range m.limits {
-		m.limits[g].src, m.limits[g].dst = src.idsOf(g), dst.idsOf(g)
+	for g := range m.bounds {
+		m.bounds[g] = bounds{src.idsOf(g), dst.idsOf(g), max(src.window(g), dst.window(g))}
 	}
 	type ref struct{ region, part int }
 	wanted := map[string][]ref{}
@@ -145,7 +151,7 @@ func (p *pair) fit() error {
 		return differ("heads of the model", a.HeadsOf, b.HeadsOf)
 	case kind(s.Tokens) != kind(d.Tokens):
 		return differ("blocks of", kind(s.Tokens), kind(d.Tokens))
-	case s.Window != d.Window:
+	case s.Window != d.Window && s.Group == d.Group:
 		return differ("windows of", s.Window, d.Window)
 	case divisible(a) != divisible(b):
 		return differ("blocks are divided", divisible(a), divisible(b))

@@ -60,7 +60,7 @@ func (p *Planner) Plan(m *Mapping, srcIDs, dstIDs [][]uint32, tokens uint64) (Pl
 	var most uint64 // copies there can be so far
 	shape := 0
 	for i := range m.walks {
-		units, err := p.walk(&m.walks[i], srcIDs, dstIDs, tokens)
+		units, err := p.walk(m, &m.walks[i], srcIDs, dstIDs, tokens)
 		if err != nil {
 			return Plan{}, err
 		}
@@ -93,13 +93,13 @@ func (p *Planner) Plan(m *Mapping, srcIDs, dstIDs [][]uint32, tokens uint64) (Pl
 }
 
 // walk makes the runs of the groups that share a walk, of so many units.
-func (p *Planner) walk(w *walk, srcIDs, dstIDs [][]uint32, tokens uint64) (units uint64, err error) {
+func (p *Planner) walk(m *Mapping, w *walk, srcIDs, dstIDs [][]uint32, tokens uint64) (units uint64, err error) {
 	p.runs = p.runs[:0]
 	for g := range srcIDs {
 		if w.groups>>g&1 == 0 {
 			continue
 		}
-		common, err := w.align(uint64(len(srcIDs[g])), uint64(len(dstIDs[g])), tokens)
+		common, err := w.align(uint64(len(srcIDs[g])), uint64(len(dstIDs[g])), tokens, uint64(m.bounds[g].window))
 		if err != nil {
 			return 0, fmt.Errorf("group %d: %w", g, err)
 		}
@@ -125,10 +125,10 @@ func (m *Mapping) checkIDs(srcIDs, dstIDs [][]uint32) error {
 		return fmt.Errorf("%d source and %d destination groups, the caches have %d", len(srcIDs), len(dstIDs), m.groups)
 	}
 	for g := range srcIDs {
-		if err := checkIDs(srcIDs[g], m.limits[g].src); err != nil {
+		if err := checkIDs(srcIDs[g], m.bounds[g].src); err != nil {
 			return fmt.Errorf("group %d: source %w", g, err)
 		}
-		if err := checkIDs(dstIDs[g], m.limits[g].dst); err != nil {
+		if err := checkIDs(dstIDs[g], m.bounds[g].dst); err != nil {
 			return fmt.Errorf("group %d: destination %w", g, err)
 		}
 	}

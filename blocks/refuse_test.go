@@ -62,7 +62,7 @@ func TestNewMappingRefuses(t *testing.T) {
 		{"element", func(c Cache) { c[1].Parts[1].Size-- }, "v of layer 1, region 1 at the source and 1 at the destination: bytes of an element 128 and 127"},
 		{"heads", func(c Cache) { c[1].Parts[0].HeadsOf = 16 }, "k of layer 1, region 1 at the source and 1 at the destination: heads of the model 8 and 16"},
 		{"groups", func(c Cache) { c[0].Group = 1 }, "groups 0 and 1"},
-		{"window", func(c Cache) { c[1].Window = 64 }, "windows of 0 and 64"},
+		{"window", func(c Cache) { c[0].Window, c[1].Window = 64, 64 }, "windows of 0 and 64"},
 		{"state", func(c Cache) { c[0].Tokens, c[0].Parts[0].TokenStride, c[0].Parts[1].TokenStride = 0, 0, 0 }, "blocks of tokens and a state"},
 		{"division", func(c Cache) { c[0].Parts[0].TokenStride = 0 }, "blocks are divided by token and whole"},
 	} {
@@ -137,6 +137,8 @@ func TestCheckRefuses(t *testing.T) {
 		{"more per id than there are", func(r *Region) { r.PerID = 11 }},
 		{"group below", func(r *Region) { r.Group = -2 }},
 		{"group beyond", func(r *Region) { r.Group = MaxGroups }},
+		{"another window than the group's", func(r *Region) { r.Window = 64 }},
+		{"a window of any group", func(r *Region) { r.Group, r.Window = AnyGroup, 64 }},
 		{"nothing in it", func(r *Region) { r.Parts = nil }},
 		{"no name", func(r *Region) { r.Parts[0].Component = "" }},
 		{"no bytes", func(r *Region) { r.Parts[0].Size = 0 }},

@@ -3,6 +3,7 @@ package blocks
 import (
 	"fmt"
 	"math/bits"
+	"slices"
 )
 
 // Cache is the KV cache of one worker: all regions that its block ids lead to.
@@ -18,7 +19,8 @@ type Region struct {
 	Group     int    // group whose block ids lead here; AnyGroup: every group's
 	Tokens    uint32 // in a block; 0 if a block holds one state, as with Mamba
 	// Window is how many tokens the layers look back, 0 if all. The block lists of such a
-	// group may lack what lies before.
+	// group may lack what lies before. It is the same in all regions of a group; regions of
+	// any group have none of their own.
 	Window uint32
 	Parts  []Part // what is in a block
 }
@@ -75,8 +77,20 @@ func (c Cache) Check() error {
 		if err := c[i].check(); err != nil {
 			return fmt.Errorf("region %d (%.64s): %w", i, c[i].Name, err)
 		}
+		if w := c.window(c[i].Group); w != c[i].Window {
+			return fmt.Errorf("region %d (%.64s): a window of %d tokens, other layers of group %d have %d", i, c[i].Name, c[i].Window, c[i].Group, w)
+		}
 	}
 	return nil
+}
+
+// window is that of a group: its first region's, 0 for any group.
+func (c Cache) window(group int) uint32 {
+	i := slices.IndexFunc(c, func(r Region) bool { return r.Group == group })
+	if group == AnyGroup || i < 0 {
+		return 0
+	}
+	return c[i].Window
 }
 
 func (r *Region) check() error {

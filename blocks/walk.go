@@ -28,7 +28,6 @@ type walk struct {
 	src, dst uint64 // tokens that a block id stands for; of a state: blocks
 	unit     uint64 // tokens that move together; of a state: 1
 	state    bool
-	window   uint64 // tokens, 0 if there is none
 }
 
 // ErrTokens means that block lists alone do not say which blocks belong together, because
@@ -41,8 +40,9 @@ const maxTokens = 1 << 62
 // span is n units, counted in each list from its beginning.
 type span struct{ src, dst, n uint64 }
 
-// align finds what two lists of so many blocks have in common. tokens is 0 if not known.
-func (w *walk) align(srcIDs, dstIDs, tokens uint64) (span, error) {
+// align finds what two lists of so many blocks have in common. tokens is 0 if not known,
+// window if there is none.
+func (w *walk) align(srcIDs, dstIDs, tokens, window uint64) (span, error) {
 	if dstIDs == 0 {
 		return span{}, nil
 	}
@@ -50,7 +50,7 @@ func (w *walk) align(srcIDs, dstIDs, tokens uint64) (span, error) {
 		// The consumer's last is for the token that it computes itself.
 		return span{n: srcIDs * w.src}, nil
 	}
-	srcEnd, dstEnd, err := w.ends(srcIDs, dstIDs, tokens)
+	srcEnd, dstEnd, err := w.ends(srcIDs, dstIDs, tokens, window)
 	if err != nil {
 		return span{}, err
 	}
@@ -60,8 +60,8 @@ func (w *walk) align(srcIDs, dstIDs, tokens uint64) (span, error) {
 	}
 	srcFirst, dstFirst := srcEnd-srcIDs*w.src, dstEnd-dstIDs*w.dst
 	needed := dstFirst
-	if w.window > 0 && tokens > w.window {
-		needed = max(needed, tokens-w.window)
+	if window > 0 && tokens > window {
+		needed = max(needed, tokens-window)
 	}
 	if srcFirst > needed {
 		return span{}, fmt.Errorf("%d destination blocks of %d tokens need more than the %d source blocks of %d tokens",
@@ -75,7 +75,7 @@ func (w *walk) align(srcIDs, dstIDs, tokens uint64) (span, error) {
 }
 
 // ends is where the lists end, in tokens from wherever is convenient.
-func (w *walk) ends(srcIDs, dstIDs, tokens uint64) (src, dst uint64, err error) {
+func (w *walk) ends(srcIDs, dstIDs, tokens, window uint64) (src, dst uint64, err error) {
 	switch {
 	case tokens > maxTokens:
 		return 0, 0, fmt.Errorf("%d tokens", tokens)
@@ -84,7 +84,7 @@ func (w *walk) ends(srcIDs, dstIDs, tokens uint64) (src, dst uint64, err error) 
 	case w.src == w.dst:
 		end := max(srcIDs, dstIDs) * w.src
 		return end, end, nil
-	case w.window > 0:
+	case window > 0:
 		return 0, 0, ErrTokens
 	case srcIDs == 0:
 		return 0, 0, nil

@@ -39,8 +39,8 @@ func TestAlign(t *testing.T) {
 		{"window, 16 to 64", 16, 64, 32, lists{3, 2, 1000}, span{0, 64, 48}}, // from 960 and from 896 on
 		{"window, 64 to 16", 64, 16, 32, lists{2, 3, 1000}, span{64, 0, 48}}, // from 896 and from 960 on
 	} {
-		w := walk{src: uint64(c.src), dst: uint64(c.dst), unit: gcd(uint64(c.src), uint64(c.dst)), window: uint64(c.window)}
-		got, err := w.align(uint64(c.lists.src), uint64(c.lists.dst), uint64(max(c.lists.tokens, 0)))
+		w := walk{src: uint64(c.src), dst: uint64(c.dst), unit: gcd(uint64(c.src), uint64(c.dst))}
+		got, err := w.align(uint64(c.lists.src), uint64(c.lists.dst), uint64(max(c.lists.tokens, 0)), uint64(c.window))
 		if got = (span{got.src * w.unit, got.dst * w.unit, got.n * w.unit}); err != nil || got != c.want {
 			t.Errorf("%s: %+v, %v, want %+v", c.name, got, err, c.want)
 		}
@@ -53,11 +53,11 @@ func TestAlignStates(t *testing.T) {
 		src, dst uint64
 		want     span
 	}{{1, 1, span{0, 0, 2}}, {2, 1, span{2, 0, 2}}, {1, 2, span{0, 0, 2}}, {1, 0, span{}}, {2, 2, span{0, 0, 4}}} {
-		if got, err := w.align(c.src, c.dst, 1000); err != nil || got != c.want {
+		if got, err := w.align(c.src, c.dst, 1000, 0); err != nil || got != c.want {
 			t.Errorf("%d to %d states: %+v, %v, want %+v", c.src, c.dst, got, err, c.want)
 		}
 	}
-	if _, err := w.align(1, 3, 0); err == nil {
+	if _, err := w.align(1, 3, 0, 0); err == nil {
 		t.Error("one state fills three")
 	}
 }
@@ -85,8 +85,8 @@ func TestAlignRefuses(t *testing.T) {
 		{"16 to 24", 16, 24, 0, 2, 1, 0, true},
 		{"window, unequal", 16, 64, 40, 4, 1, 0, true},
 	} {
-		w := walk{src: c.src, dst: c.dst, unit: gcd(c.src, c.dst), window: c.window}
-		got, err := w.align(c.srcIDs, c.dstIDs, c.tokens)
+		w := walk{src: c.src, dst: c.dst, unit: gcd(c.src, c.dst)}
+		got, err := w.align(c.srcIDs, c.dstIDs, c.tokens, c.window)
 		if err == nil || errors.Is(err, ErrTokens) != c.ambiguous {
 			t.Errorf("%s: %+v, %v", c.name, got, err)
 		}
