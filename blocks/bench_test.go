@@ -120,6 +120,7 @@ func BenchmarkPlanOfSharedPages(b *testing.B) {
 	src, dst := scattered(rng, 1025, pages, 1), scattered(rng, 1025, pages, 1)
 	var p Planner
 	var plan Plan
+	b.ReportAllocs()
 	for b.Loop() {
 		if plan, err = p.Plan(m, [][]uint32{src[1:], src[:1]}, [][]uint32{dst[1:], dst[:1]}, 0); err != nil {
 			b.Fatal(err)
