@@ -1,162 +1,156 @@
 package blocks
 
-import (
-	"fmt"
-	"slices"
-)
+import "fmt"
 
-// Region is one strided array of blocks in memory, usually one attention layer.
-type Region struct {
-	Base      uint64 // address of block 0
-	Len       uint64 // bytes of one block
-	Stride    uint64 // bytes from one block to the next
-	NumBlocks uint32
-	Group     int // group whose block ids index it; AnyGroup: every group's
+// Plan is what to copy for one request.
+type Plan struct {
+	Copies []Copy
+	Bytes  uint64 // of all copies
+	Pieces uint64 // how many copies there would be if no two blocks adjoined
 }
 
-// AnyGroup marks a region that several groups share.
-const AnyGroup = -1
+// PerMiB is how many copies a mebibyte takes.
+func (p *Plan) PerMiB() float64 { return perMiB(uint64(len(p.Copies)), p.Bytes) }
 
-// Side is one end of a transfer.
-type Side struct {
-	Regions []Region
-	// PerLogical is how many consecutive blocks of a region one block id stands for.
-	PerLogical uint32
+func perMiB(copies, bytes uint64) float64 {
+	if bytes == 0 {
+		return 0
+	}
+	return float64(copies) * (1 << 20) / float64(bytes)
 }
 
-// Copy is one piece of a plan: Len bytes from Src to Dst.
-type Copy struct {
-	Src, Dst, Len uint64
-}
-
-// Planner turns block ids into copies. Its buffers are reused from plan to plan, so a
-// warm Planner does not allocate. It is not for concurrent use.
+// Planner turns block ids into copies. Its buffers are reused from plan to plan, so a warm
+// Planner does not allocate. It is not for concurrent use.
 type Planner struct {
-	pairs  []uint64
 	runs   []run
-	bounds []int // runs[bounds[g]:bounds[g+1]] belong to group g
-	copies []Copy
+	laid   []layout // by shape
+	result list
 }
 
-// run is n logical blocks that are consecutive on both sides.
-type run struct{ src, dst, n uint32 }
+// layout is a shape's share of a plan, as it is pasted into each of its places.
+type layout struct {
+	list
+	bytes uint64
+}
 
-// Plan pairs srcIDs with dstIDs, group by group and in order, and returns what to copy in
-// as few pieces as possible, ordered by region and then by source address. Both sides
-// must have the same regions in the same order, equal in block length, and srcIDs and
-// dstIDs equal shapes. It checks every id against the regions. pairs counts the pieces an
-// unmerged plan would have. The copies are valid until the next Plan.
-func (p *Planner) Plan(src, dst Side, srcIDs, dstIDs [][]uint32) (copies []Copy, pairs uint64, err error) {
-	if err := checkSides(src, dst); err != nil {
-		return nil, 0, err
+// maxCopies bounds the memory that a plan takes, 24 bytes a copy.
+const maxCopies = 1 << 26
+
+// Plan pairs the block ids of a request, one list per group in token order, and returns
+// what to copy.
+//
+// Both lists of a group end with the request's last block, so what moves is the end that
+// they have in common; the consumer's list may begin later because it has a prefix cached,
+// and may be empty. tokens is how many tokens the two lists end with; 0 if not known. It
+// only matters where blocks of the two sides have unequally many tokens. Without it the
+// producer's list is taken to begin at token 0, and where that does not settle how the
+// lists lie to each other, ErrTokens is returned.
+//
+// The copies are the fewest there can be: no two of them can be joined, wherever in the
+// plan they stand. They are ordered by source address, unless source bytes go to several
+// places. Every id is checked against both caches. The plan is valid until the next call.
+func (p *Planner) Plan(m *Mapping, srcIDs, dstIDs [][]uint32, tokens uint64) (Plan, error) {
+	if err := m.checkIDs(srcIDs, dstIDs); err != nil {
+		return Plan{}, err
 	}
-	if len(srcIDs) != len(dstIDs) {
-		return nil, 0, fmt.Errorf("%d source and %d destination groups", len(srcIDs), len(dstIDs))
+	for len(p.laid) < len(m.shapes) {
+		p.laid = append(p.laid, layout{})
 	}
-	p.runs, p.bounds, p.copies = p.runs[:0], append(p.bounds[:0], 0), p.copies[:0]
-	for g := range srcIDs {
-		if len(srcIDs[g]) != len(dstIDs[g]) {
-			return nil, 0, fmt.Errorf("group %d: %d source and %d destination blocks", g, len(srcIDs[g]), len(dstIDs[g]))
+	var plan Plan
+	var most uint64 // copies there can be so far
+	shape := 0
+	for i := range m.walks {
+		units, err := p.walk(m, &m.walks[i], srcIDs, dstIDs, tokens)
+		if err != nil {
+			return Plan{}, err
 		}
-		p.addRuns(srcIDs[g], dstIDs[g])
-		p.bounds = append(p.bounds, len(p.runs))
-	}
-	for r := range src.Regions {
-		first, last := src.Regions[r].Group, src.Regions[r].Group
-		if first == AnyGroup {
-			first, last = 0, len(srcIDs)-1
-		}
-		if last >= len(srcIDs) {
-			return nil, 0, fmt.Errorf("region %d belongs to group %d, request has %d groups", r, last, len(srcIDs))
-		}
-		for g := first; g <= last; g++ {
-			pairs += uint64(len(srcIDs[g])) * uint64(src.PerLogical)
-			for _, run := range p.runs[p.bounds[g]:p.bounds[g+1]] {
-				if err := p.expand(&src.Regions[r], &dst.Regions[r], run, src.PerLogical); err != nil {
-					return nil, 0, fmt.Errorf("region %d: %w", r, err)
-				}
+		for ; shape < len(m.shapes) && m.shapes[shape].walk == i; shape++ {
+			s := &m.shapes[shape]
+			pieces := units * uint64(len(s.chunks.copies))
+			plan.Pieces += pieces * s.places
+			if s.dense {
+				pieces = uint64(len(p.runs))
 			}
+			if most += min(pieces, maxCopies+1) * s.places; most > maxCopies {
+				return Plan{}, fmt.Errorf("the request falls into more than %d pieces: the caches are laid out too differently for its length", maxCopies)
+			}
+			p.laid[shape].fill(s, p.runs)
 		}
 	}
-	return p.copies, pairs, nil
+	p.result.copies, p.result.mixed = p.result.copies[:0], false
+	for _, at := range m.places {
+		laid := &p.laid[at.shape]
+		p.result.paste(laid.copies, at.src, at.dst)
+		p.result.mixed = p.result.mixed || laid.mixed
+		plan.Bytes += laid.bytes
+	}
+	if p.result.mixed {
+		p.result.tidy()
+		plan.Bytes = p.result.bytes()
+	}
+	plan.Copies = p.result.copies
+	return plan, nil
 }
 
-func checkSides(src, dst Side) error {
-	if len(src.Regions) != len(dst.Regions) {
-		return fmt.Errorf("%d source and %d destination regions", len(src.Regions), len(dst.Regions))
-	}
-	if src.PerLogical != dst.PerLogical || src.PerLogical == 0 {
-		return fmt.Errorf("a block id stands for %d source and %d destination blocks", src.PerLogical, dst.PerLogical)
-	}
-	for r := range src.Regions {
-		if src.Regions[r].Len != dst.Regions[r].Len || src.Regions[r].Group != dst.Regions[r].Group {
-			return fmt.Errorf("region %d differs: source %+v, destination %+v", r, src.Regions[r], dst.Regions[r])
-		}
-	}
-	return nil
-}
-
-// addRuns sorts the pairs by source id and joins neighbours. Sorting is what recovers
-// descending runs, which vLLM's allocator produces because it frees blocks in reverse
-// order: as an ascending list of pairs they are contiguous on both sides.
-func (p *Planner) addRuns(src, dst []uint32) {
-	p.pairs = p.pairs[:0]
-	for i := range src {
-		p.pairs = append(p.pairs, uint64(src[i])<<32|uint64(dst[i]))
-	}
-	switch {
-	case slices.IsSorted(p.pairs):
-	case isDescending(p.pairs):
-		slices.Reverse(p.pairs)
-	default:
-		slices.Sort(p.pairs)
-	}
-	start := len(p.runs)
-	for _, pair := range p.pairs {
-		s, d := uint32(pair>>32), uint32(pair)
-		if last := len(p.runs) - 1; last >= start && p.runs[last].src+p.runs[last].n == s && p.runs[last].dst+p.runs[last].n == d {
-			p.runs[last].n++
+// walk makes the runs of the groups that share a walk, of so many units.
+func (p *Planner) walk(m *Mapping, w *walk, srcIDs, dstIDs [][]uint32, tokens uint64) (units uint64, err error) {
+	p.runs = p.runs[:0]
+	for g := range srcIDs {
+		if w.groups>>g&1 == 0 {
 			continue
 		}
-		p.runs = append(p.runs, run{s, d, 1})
-	}
-}
-
-func isDescending(pairs []uint64) bool {
-	for i := 1; i < len(pairs); i++ {
-		if pairs[i-1] < pairs[i] {
-			return false
+		common, err := w.align(uint64(len(srcIDs[g])), uint64(len(dstIDs[g])), tokens, uint64(m.bounds[g].window))
+		if err != nil {
+			return 0, fmt.Errorf("group %d: %w", g, err)
 		}
+		units += common.n
+		p.addPieces(srcIDs[g], dstIDs[g], common, w.src/w.unit, w.dst/w.unit)
 	}
-	return true
+	p.sortRuns()
+	return units, nil
 }
 
-// expand appends the copies of one run in one region.
-func (p *Planner) expand(src, dst *Region, r run, perLogical uint32) error {
-	s, d, n := uint64(r.src)*uint64(perLogical), uint64(r.dst)*uint64(perLogical), uint64(r.n)*uint64(perLogical)
-	if s+n > uint64(src.NumBlocks) {
-		return fmt.Errorf("source block id %d is out of range: the cache has %d blocks", r.src+r.n-1, src.NumBlocks/perLogical)
+// fill lays out the runs.
+func (l *layout) fill(s *shape, runs []run) {
+	l.copies, l.mixed = l.copies[:0], s.chunks.mixed
+	for _, r := range runs {
+		s.lay(&l.list, r)
 	}
-	if d+n > uint64(dst.NumBlocks) {
-		return fmt.Errorf("destination block id %d is out of range: the cache has %d blocks", r.dst+r.n-1, dst.NumBlocks/perLogical)
+	l.tidy()
+	l.bytes = l.list.bytes()
+}
+
+func (m *Mapping) checkIDs(srcIDs, dstIDs [][]uint32) error {
+	if n := len(srcIDs); n != len(dstIDs) || n < m.groups || n > MaxGroups {
+		return fmt.Errorf("%d source and %d destination groups, the caches have %d", len(srcIDs), len(dstIDs), m.groups)
 	}
-	if src.Stride == src.Len && dst.Stride == dst.Len {
-		p.add(Copy{src.Base + s*src.Stride, dst.Base + d*dst.Stride, n * src.Len})
-		return nil
-	}
-	for i := range n {
-		p.add(Copy{src.Base + (s+i)*src.Stride, dst.Base + (d+i)*dst.Stride, src.Len})
+	for g := range srcIDs {
+		if err := checkIDs(srcIDs[g], m.bounds[g].src); err != nil {
+			return fmt.Errorf("group %d: source %w", g, err)
+		}
+		if err := checkIDs(dstIDs[g], m.bounds[g].dst); err != nil {
+			return fmt.Errorf("group %d: destination %w", g, err)
+		}
 	}
 	return nil
 }
 
-// add joins c to the last copy if both sides continue it, e.g. where two layers adjoin.
-func (p *Planner) add(c Copy) {
-	if n := len(p.copies); n > 0 {
-		if last := &p.copies[n-1]; last.Src+last.Len == c.Src && last.Dst+last.Len == c.Dst {
-			last.Len += c.Len
-			return
+func checkIDs(ids []uint32, limit uint32) error {
+	for _, id := range ids {
+		if id >= limit {
+			return fmt.Errorf("block id %d is out of range: the cache has %d blocks", id, limit)
 		}
 	}
-	p.copies = append(p.copies, c)
+	return nil
+}
+
+// PerMiB is how many copies a mebibyte takes if no two blocks adjoin.
+func (m *Mapping) PerMiB() float64 {
+	var copies, bytes uint64
+	for _, at := range m.places {
+		chunks := &m.shapes[at.shape].chunks
+		copies += uint64(len(chunks.copies))
+		bytes += chunks.bytes()
+	}
+	return perMiB(copies, bytes)
 }

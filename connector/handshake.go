@@ -145,22 +145,26 @@ func (c *Layout) match(m *notify.AgentMetadata) (*remoteRank, error) {
 	case len(m.BlockLens) != n || len(m.BlockStrides) != n:
 		return nil, fmt.Errorf("%d regions come with %d block lengths and %d strides", n, len(m.BlockLens), len(m.BlockStrides))
 	}
-	rank := &remoteRank{cache: cache{blocks.Side{PerLogical: uint32(c.PhysicalPerLogical)}, c.Regions[0].Mem, uint64(m.DeviceID)}}
+	rank := &remoteRank{cache: cache{nil, c.Regions[0].Mem, uint64(m.DeviceID)}}
 	for i, ours := range c.Regions {
-		theirs, err := remoteRegion(m, i)
+		theirs, blockLen, err := remoteRegion(m, i)
 		if err != nil {
 			return nil, fmt.Errorf("region %d: %w", i, err)
 		}
 		switch {
-		case theirs.Len != ours.BlockLen:
-			return nil, differ(fmt.Sprintf("block length of region %d (%s)", i, ours.Name), ours.BlockLen, theirs.Len)
+		case blockLen != ours.BlockLen:
+			return nil, differ(fmt.Sprintf("block length of region %d (%s)", i, ours.Name), ours.BlockLen, blockLen)
 		case m.RegionGroupIDs != nil && theirs.Group != ours.Group:
 			return nil, differ(fmt.Sprintf("group of region %d (%s)", i, ours.Name), ours.Group, theirs.Group)
 		case m.RegionMemTypes != nil && m.RegionMemTypes[i] != m.RegionMemTypes[0]:
 			return nil, fmt.Errorf("regions of several kinds of memory are not supported yet")
 		}
 		theirs.Group = ours.Group
-		rank.side.Regions = append(rank.side.Regions, theirs)
+		rank.regions = append(rank.regions, c.wholeBlocks(i, theirs, blockLen))
+	}
+	var err error
+	if rank.mapping, err = blocks.NewMapping(c.cache().regions, rank.regions); err != nil {
+		return nil, err
 	}
 	if m.RegionMemTypes != nil {
 		rank.mem = nixl.DRAM
@@ -172,32 +176,33 @@ func (c *Layout) match(m *notify.AgentMetadata) (*remoteRank, error) {
 }
 
 // remoteRegion reads one region of a peer's description, which may be anything.
-func remoteRegion(m *notify.AgentMetadata, i int) (r blocks.Region, err error) {
+func remoteRegion(m *notify.AgentMetadata, i int) (r blocks.Region, blockLen uint64, err error) {
 	numBlocks := m.NumBlocks
 	if m.RegionNumBlocks != nil {
 		if len(m.RegionNumBlocks) != len(m.BaseAddrs) {
-			return r, fmt.Errorf("%d block counts for %d regions", len(m.RegionNumBlocks), len(m.BaseAddrs))
+			return r, 0, fmt.Errorf("%d block counts for %d regions", len(m.RegionNumBlocks), len(m.BaseAddrs))
 		}
 		numBlocks = m.RegionNumBlocks[i]
 	}
-	r = blocks.Region{Base: m.BaseAddrs[i], Len: m.BlockLens[i], Stride: m.BlockStrides[i]}
+	r = blocks.Region{Base: m.BaseAddrs[i], Stride: m.BlockStrides[i]}
+	blockLen = m.BlockLens[i]
 	if m.RegionGroupIDs != nil {
 		if len(m.RegionGroupIDs) != len(m.BaseAddrs) {
-			return r, fmt.Errorf("%d group ids for %d regions", len(m.RegionGroupIDs), len(m.BaseAddrs))
+			return r, 0, fmt.Errorf("%d group ids for %d regions", len(m.RegionGroupIDs), len(m.BaseAddrs))
 		}
 		r.Group = m.RegionGroupIDs[i]
 	}
 	if m.RegionMemTypes != nil && len(m.RegionMemTypes) != len(m.BaseAddrs) {
-		return r, fmt.Errorf("%d memory types for %d regions", len(m.RegionMemTypes), len(m.BaseAddrs))
+		return r, 0, fmt.Errorf("%d memory types for %d regions", len(m.RegionMemTypes), len(m.BaseAddrs))
 	}
 	switch {
 	case numBlocks < 1 || numBlocks > 1<<31:
-		return r, fmt.Errorf("%d blocks", numBlocks)
-	case r.Stride < r.Len || r.Stride > 1<<40:
-		return r, fmt.Errorf("blocks of %d bytes, %d bytes apart", r.Len, r.Stride)
+		return r, 0, fmt.Errorf("%d blocks", numBlocks)
+	case r.Stride < blockLen || r.Stride > 1<<40:
+		return r, 0, fmt.Errorf("blocks of %d bytes, %d bytes apart", blockLen, r.Stride)
 	case r.Base > 1<<63 || uint64(numBlocks)*r.Stride > 1<<63-r.Base:
-		return r, fmt.Errorf("%d blocks of %d bytes at %#x wrap around", numBlocks, r.Stride, r.Base)
+		return r, 0, fmt.Errorf("%d blocks of %d bytes at %#x wrap around", numBlocks, r.Stride, r.Base)
 	}
 	r.NumBlocks = uint32(numBlocks)
-	return r, nil
+	return r, blockLen, nil
 }

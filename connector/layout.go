@@ -41,7 +41,7 @@ func (c *Layout) checkRegion(r *Region) error {
 		return fmt.Errorf("blocks of %d bytes, %d bytes apart", r.BlockLen, r.Stride)
 	case r.NumBlocks%c.PhysicalPerLogical != 0:
 		return fmt.Errorf("%d blocks is not a multiple of %d, the blocks per block id", r.NumBlocks, c.PhysicalPerLogical)
-	case r.Group < blocks.AnyGroup || r.Group >= notify.MaxGroups:
+	case r.Group < blocks.AnyGroup || r.Group >= blocks.MaxGroups:
 		return fmt.Errorf("group %d", r.Group)
 	case r.Mem != c.Regions[0].Mem:
 		return fmt.Errorf("memory of type %d beside %d: regions of several kinds are not supported yet", r.Mem, c.Regions[0].Mem)
@@ -76,18 +76,26 @@ func (c *Layout) logicalBlocks() int {
 
 // cache is where the blocks of one worker lie: of this one, or of a peer.
 type cache struct {
-	side   blocks.Side
-	mem    nixl.Mem
-	device uint64
+	regions blocks.Cache
+	mem     nixl.Mem
+	device  uint64
 }
 
 func (c *Layout) cache() cache {
-	s := blocks.Side{PerLogical: uint32(c.PhysicalPerLogical)}
-	for _, r := range c.Regions {
-		s.Regions = append(s.Regions, blocks.Region{
-			Base: r.Base, Len: r.BlockLen, Stride: r.Stride, NumBlocks: uint32(r.NumBlocks), Group: r.Group})
+	var regions blocks.Cache
+	for i, r := range c.Regions {
+		regions = append(regions, c.wholeBlocks(i, blocks.Region{
+			Base: r.Base, Stride: r.Stride, NumBlocks: uint32(r.NumBlocks), Group: r.Group}, r.BlockLen))
 	}
-	return cache{s, c.Regions[0].Mem, uint64(c.DeviceID)}
+	return cache{regions, c.Regions[0].Mem, uint64(c.DeviceID)}
+}
+
+// wholeBlocks completes region i as far as vLLM 0.32 describes it: what is in a block is
+// not known, so that blocks can only be moved whole.
+func (c *Layout) wholeBlocks(i int, r blocks.Region, blockLen uint64) blocks.Region {
+	r.Name, r.PerID, r.Tokens = c.Regions[i].Name, uint32(c.PhysicalPerLogical), uint32(c.BlockSize)
+	r.Parts = []blocks.Part{{Component: "block", Size: blockLen, Layers: blocks.One(uint32(i)), Heads: blocks.One(0), HeadsOf: 1}}
+	return r
 }
 
 // check validates a step against the cache before anything of it is taken.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/nixlpush/nixlpush/blocks"
 	"github.com/nixlpush/nixlpush/notify"
 )
 
@@ -114,23 +113,18 @@ func (l *loop) push(o *offer, reg *registration) {
 		if l.offers[o.Tag] != o {
 			return // cancelled or expired meanwhile
 		}
-		if err == nil {
-			err = l.startWrite(o, matched)
-		}
 		if err != nil {
 			l.endOffer(o, err)
+			return
 		}
+		l.startWrite(o, matched)
 	})
 }
 
-func (l *loop) startWrite(o *offer, matched time.Time) *failure {
-	have, err := blocks.TrimToSuffix(o.Blocks, o.reg.Blocks)
-	if err != nil {
-		return failf(ReasonIncompatible, "%w", err)
-	}
+func (l *loop) startWrite(o *offer, matched time.Time) {
 	o.job = &write{
 		source:     l.cache,
-		have:       have,
+		have:       o.Blocks,
 		want:       o.reg.Blocks,
 		target:     o.reg.peer.ranks[0],
 		notif:      notify.Completion(o.reg.RequestID, l.cfg.TPSize),
@@ -142,7 +136,6 @@ func (l *loop) startWrite(o *offer, matched time.Time) *failure {
 	l.writing++
 	l.writers.submit(job, func() { l.post(func(l *loop) { l.written(o, job) }) })
 	l.announceWrite(o)
-	return nil
 }
 
 // announceWrite tells the consumer, while a writer thread prepares the WRITE.

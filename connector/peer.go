@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nixlpush/nixlpush/blocks"
 	"github.com/nixlpush/nixlpush/internal/safego"
 )
 
@@ -38,7 +39,8 @@ type peer struct {
 
 // remoteRank is one loaded agent.
 type remoteRank struct {
-	agent string
+	agent   string
+	mapping *blocks.Mapping // from this rank to that
 	cache
 	hearsWriting bool // it wants to hear when a WRITE begins
 }

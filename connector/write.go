@@ -70,23 +70,22 @@ func (wr *writer) run(w *write) {
 }
 
 func (wr *writer) prepare(w *write) *failure {
-	copies, pairs, err := wr.planner.Plan(w.source.side, w.target.side, w.have, w.want)
+	plan, err := wr.planner.Plan(w.target.mapping, w.have, w.want, 0)
 	if err != nil {
 		return failf(ReasonIncompatible, "map blocks to %s: %w", w.target.agent, err)
 	}
 	wr.local, wr.remote = wr.local[:0], wr.remote[:0]
-	for _, c := range copies {
+	for _, c := range plan.Copies {
 		wr.local = append(wr.local, nixl.Desc{Addr: c.Src, Len: c.Len, Dev: w.source.device})
 		wr.remote = append(wr.remote, nixl.Desc{Addr: c.Dst, Len: c.Len, Dev: w.target.device})
-		w.bytes += c.Len
 	}
-	w.pairs, w.descriptors = pairs, uint64(len(copies))
-	if len(copies) == 0 {
+	w.bytes, w.pairs, w.descriptors = plan.Bytes, plan.Pieces, uint64(len(plan.Copies))
+	if len(plan.Copies) == 0 {
 		return nil
 	}
 	w.request, err = w.transport.Create(nixl.Write, w.source.mem, wr.local, w.target.mem, wr.remote, w.target.agent, w.notif)
 	if err != nil {
-		return failf(ReasonWriteFailed, "create WRITE of %d descriptors to %s: %w", len(copies), w.target.agent, err)
+		return failf(ReasonWriteFailed, "create WRITE of %d descriptors to %s: %w", len(plan.Copies), w.target.agent, err)
 	}
 	return nil
 }

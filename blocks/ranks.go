@@ -1,0 +1,97 @@
+package blocks
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Ranks says which ranks of a producer engine and of a consumer engine deal with each
+// other, by the rule that vLLM counts by: with unequal tensor-parallel sizes, a rank of the
+// smaller deals with as many neighbours of the larger as go into it. The ranks of every
+// pipeline stage of the producer deal with the same consumer ranks; consumers have one stage.
+type Ranks struct {
+	SrcTP, SrcPP, DstTP int
+}
+
+// Check refuses sizes that do not divide one another, and numbers of heads that cannot be
+// dealt out to them. heads are the numbers that the model's components have, see
+// Part.HeadsOf.
+func (r Ranks) Check(heads ...int) error {
+	if r.SrcTP < 1 || r.SrcPP < 1 || r.DstTP < 1 {
+		return fmt.Errorf("tensor parallel sizes %d and %d, pipeline parallel size %d: all must be at least 1", r.SrcTP, r.DstTP, r.SrcPP)
+	}
+	if r.SrcTP%r.DstTP != 0 && r.DstTP%r.SrcTP != 0 {
+		return fmt.Errorf("tensor parallel size %d of the producer and %d of the consumer: one must divide the other", r.SrcTP, r.DstTP)
+	}
+	for _, n := range heads {
+		for _, tp := range []int{r.SrcTP, r.DstTP} {
+			if n < 1 || n%tp != 0 && tp%n != 0 {
+				return fmt.Errorf("%d heads cannot be dealt out to %d ranks", n, tp)
+			}
+		}
+	}
+	return nil
+}
+
+// Heads is which of a model's heads a rank holds, if tp ranks share them evenly. If there
+// are more ranks than heads, neighbours hold the same one; so with one head, which is what
+// the latent of MLA amounts to, all do.
+func Heads(rank, tp, heads int) Axis {
+	return Axis{First: uint32(rank * heads / tp), N: uint32(max(1, heads/tp))}
+}
+
+// Producers is which tensor-parallel ranks of each stage a consumer rank deals with. It
+// registers with all of them and hears from all of them, silent ones too.
+func (r Ranks) Producers(consumer int) []int { return partners(consumer, r.DstTP, r.SrcTP) }
+
+// Consumers is which consumer ranks a tensor-parallel rank of any stage deals with.
+func (r Ranks) Consumers(producer int) []int { return partners(producer, r.SrcTP, r.DstTP) }
+
+// Notifications is how many completions a consumer rank waits for.
+func (r Ranks) Notifications() int { return r.SrcPP * max(1, r.SrcTP/r.DstTP) }
+
+// partners is which of so many others a rank deals with.
+func partners(rank, size, others int) []int {
+	list := make([]int, max(1, others/size))
+	for i := range list {
+		list[i] = rank*others/size + i
+	}
+	return list
+}
+
+// Split tells a consumer rank's producers that write a component with so many heads from
+// those that only notify, because one before them holds the same head. Together the
+// writers write each byte once.
+func (r Ranks) Split(consumer, heads int) (writers, silent []int) {
+	for i, p := range r.Producers(consumer) {
+		if i > 0 && Heads(p, r.SrcTP, heads) == Heads(p-1, r.SrcTP, heads) {
+			silent = append(silent, p)
+		} else {
+			writers = append(writers, p)
+		}
+	}
+	return writers, silent
+}
+
+// Share is what of its cache a producer rank writes to one of its consumers: the parts for
+// which it is a writer. A mapping of a share may be empty.
+func (r Ranks) Share(src Cache, producer, consumer int) Cache {
+	var share Cache
+	for _, region := range src {
+		var parts []Part
+		for _, p := range region.Parts {
+			if r.writes(producer, consumer, int(p.HeadsOf)) {
+				parts = append(parts, p)
+			}
+		}
+		if region.Parts = parts; len(parts) > 0 {
+			share = append(share, region)
+		}
+	}
+	return share
+}
+
+func (r Ranks) writes(producer, consumer, heads int) bool {
+	writers, _ := r.Split(consumer, heads)
+	return slices.Contains(writers, producer)
+}
