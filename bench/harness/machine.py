@@ -38,8 +38,9 @@ class Machine:
         if not self.gpus:
             # In bfloat16 an answer depends on what else is in the batch, whoever moved the KV.
             return ["--dtype", "float32"]
-        # Two engines share the one GPU.
-        shared = ["--gpu-memory-utilization", "0.4"] if self.gpus == 1 else []
+        # Two engines share the one GPU. How much is free says little while the other starts,
+        # so the size of the cache is given.
+        shared = ["--gpu-memory-utilization", "0.4", "--kv-cache-memory-bytes", "4000000000"] if self.gpus == 1 else []
         return ["--dtype", "bfloat16", *shared]
 
     def environment(self, device):

@@ -8,6 +8,7 @@ from pathlib import Path
 import need_vllm  # noqa: F401
 import pytest
 import torch
+from vllm.config import set_current_vllm_config
 from vllm.v1.kv_cache_interface import SlidingWindowSpec
 from vllm_harness import (
     LAYERS,
@@ -18,8 +19,8 @@ from vllm_harness import (
     write_model,
 )
 
-from nixlpush import DRAM
-from nixlpush.vllm import layout
+from nixlpush import DRAM, Layout
+from nixlpush.vllm import layout, releases
 from nixlpush.vllm.geometry import require_supported
 
 BLOCK_SIZE = 32  # the attention of vLLM on a CPU wants multiples of it
@@ -35,6 +36,12 @@ def allocate() -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     return storage, dict(zip(LAYERS, views))
 
 
+def describe(model: Path, caches: dict[str, torch.Tensor]) -> Layout:
+    config = vllm_config(model)
+    with set_current_vllm_config(config):
+        return layout.describe(config, cache_config(SPEC), caches)
+
+
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     return write_model(tmp_path)
@@ -42,7 +49,7 @@ def model(tmp_path: Path) -> Path:
 
 def test_one_region_per_layer_in_numeric_order_and_one_memory_range(model: Path) -> None:
     storage, caches = allocate()
-    found = layout.describe(vllm_config(model), cache_config(SPEC), caches)
+    found = describe(model, caches)
     assert [region.name for region in found.regions] == sorted(LAYERS, reverse=True)
     for region in found.regions:
         assert region.base == caches[region.name].data_ptr()
@@ -51,7 +58,7 @@ def test_one_region_per_layer_in_numeric_order_and_one_memory_range(model: Path)
     (memory,) = found.memory
     assert (memory.addr, memory.len) == (storage.data_ptr(), storage.nbytes)
     assert (found.name, found.block_size, found.num_blocks) == (
-        "LBHNC",
+        releases.heads_first(),
         BLOCK_SIZE,
         NUM_BLOCKS,
     )
@@ -62,14 +69,14 @@ def test_a_page_may_be_a_permuted_view(model: Path) -> None:
     _, caches = allocate()
     permuted = {name: cache.transpose(1, 2) for name, cache in caches.items()}
     assert not permuted[LAYERS[0]][0].is_contiguous()
-    expected = layout.describe(vllm_config(model), cache_config(SPEC), caches)
-    assert layout.describe(vllm_config(model), cache_config(SPEC), permuted) == expected
+    expected = describe(model, caches)
+    assert describe(model, permuted) == expected
 
 
 def test_a_layer_that_shares_a_cache_is_no_second_region(model: Path) -> None:
     _, caches = allocate()
     shared = {**caches, "model.layers.11.attn": caches[LAYERS[0]]}
-    assert len(layout.describe(vllm_config(model), cache_config(SPEC), shared).regions) == 2
+    assert len(describe(model, shared).regions) == 2
 
 
 @pytest.mark.parametrize(
@@ -85,7 +92,7 @@ def test_a_tensor_of_another_form_is_refused(model: Path, spoil: object) -> None
     _, caches = allocate()
     caches[LAYERS[0]] = spoil(caches[LAYERS[0]])
     with pytest.raises(NotImplementedError, match=r"model.layers.10.attn has shape"):
-        layout.describe(vllm_config(model), cache_config(SPEC), caches)
+        describe(model, caches)
 
 
 def test_names_sort_by_number() -> None:

@@ -18,6 +18,10 @@ from vllm.config import (
     SchedulerConfig,
     VllmConfig,
 )
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorBase_V1,
+    KVConnectorRole,
+)
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
@@ -33,7 +37,7 @@ from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
 
 from nixlpush import RECEIVE_FAILED, RECEIVED, SEND_FAILED, SENT, Event, Expect, Offer
-from nixlpush.vllm import settings
+from nixlpush.vllm import NixlPushConnector, settings
 from nixlpush.vllm.worker import PushWorker
 
 BLOCK_SIZE = 16
@@ -94,11 +98,12 @@ def cache_config(*specs: Any) -> KVCacheConfig:
     """One group of LAYERS per spec; default: one group of full attention."""
     groups = [KVCacheGroupSpec(LAYERS, spec) for spec in specs or (attention_spec(),)]
     page = attention_spec().page_size_bytes
+    size = page * NUM_BLOCKS
+    if "layers" not in KVCacheTensor.__dataclass_fields__:  # before 0.30: one per layer
+        tensors = [KVCacheTensor(size=size, shared_by=[layer]) for layer in LAYERS]
+        return KVCacheConfig(NUM_BLOCKS, tensors, groups)
     tensor = KVCacheTensor(
-        size=page * NUM_BLOCKS * len(LAYERS),
-        layers=LAYERS,
-        layer_stride=page * NUM_BLOCKS,
-        block_stride=page,
+        size=size * len(LAYERS), layers=LAYERS, layer_stride=size, block_stride=page
     )
     return KVCacheConfig(NUM_BLOCKS, [tensor], groups)
 
@@ -106,7 +111,10 @@ def cache_config(*specs: Any) -> KVCacheConfig:
 def vllm_config(model: Path, **transfer: Any) -> VllmConfig:
     extra = {"kv_role": "kv_both", "engine_id": "engine-X", **transfer}
     cache = CacheConfig(block_size=BLOCK_SIZE, enable_prefix_caching=True)
-    cache.kv_cache_layout = "LBHNC"
+    if hasattr(cache, "get_resolved_kv_cache_layout"):
+        cache.kv_cache_layout = "LBHNC"
+    else:
+        set_kv_cache_layout("HND")
     cache.num_gpu_blocks = NUM_BLOCKS
     return VllmConfig(
         model_config=ModelConfig(
@@ -128,6 +136,13 @@ def vllm_config(model: Path, **transfer: Any) -> VllmConfig:
             **extra,
         ),
     )
+
+
+def set_kv_cache_layout(name: str) -> None:
+    """Before 0.30 the layout is a setting of the process."""
+    from vllm.v1.attention.backends import utils
+
+    utils.set_kv_cache_layout(name)
 
 
 class FakeEngine:
@@ -196,6 +211,8 @@ class Harness:
         self.engine = FakeEngine()
         self.worker = PushWorker(settings.read(config), config, kv_cache)
         self.worker._engine = self.engine
+        self.workers_connector = NixlPushConnector(config, KVConnectorRole.WORKER, kv_cache)
+        self.workers_connector._worker = self.worker
         init_none_hash(sha256)
         self._hasher = get_request_block_hasher(BLOCK_SIZE, sha256)
         self.outputs: dict[str, Any] = {}
@@ -228,21 +245,35 @@ class Harness:
         between vLLM's processes."""
         output = self.scheduler.schedule()
         self.worker.start_step(pickle.loads(pickle.dumps(output.kv_connector_metadata)))
-        results = pickle.loads(pickle.dumps(self.worker.take_results()))
+        results = pickle.loads(pickle.dumps(self.take_results()))
         ran = list(output.num_scheduled_tokens)
         model_output = ModelRunnerOutput(
             req_ids=ran,
             req_id_to_index={request_id: i for i, request_id in enumerate(ran)},
             sampled_token_ids=[[7] for _ in ran],
-            kv_connector_output=KVConnectorOutput(
-                finished_sending=results.sent,
-                finished_recving=results.received,
-                failed_recving=results.failed,
-            ),
+            kv_connector_output=results,
         )
         for outputs in self.scheduler.update_from_output(output, model_output).values():
             self.outputs.update({o.request_id: o for o in outputs.outputs})
         return ran
+
+    def take_results(self) -> KVConnectorOutput:
+        """What the worker reports, by the hooks that this vLLM calls."""
+        connector = self.workers_connector
+        if hasattr(KVConnectorBase_V1, "get_transfer_results"):
+            results = connector.get_transfer_results(set())
+            return KVConnectorOutput(
+                finished_sending=results.finished_sending,
+                finished_recving=results.finished_recving,
+                failed_recving=results.failed_recving,
+                invalid_block_ids=connector.get_block_ids_with_load_errors(),
+            )
+        sent, received = connector.get_finished(set())
+        return KVConnectorOutput(
+            finished_sending=sent,
+            finished_recving=received,
+            invalid_block_ids=connector.get_block_ids_with_load_errors(),
+        )
 
     def run(self, limit: int = 30) -> None:
         """Steps until nothing is left to do."""

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from nixlpush.vllm import releases
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
@@ -17,7 +20,7 @@ def compat_hash(vllm_config: VllmConfig, attention_backend: str) -> str:
     )
 
     return compute_nixl_compatibility_hash(
-        vllm_config, attention_backend, transfer_mode="push"
+        vllm_config, attention_backend, **_choices(compute_nixl_compatibility_hash)
     )
 
 
@@ -26,6 +29,7 @@ def compat_factors(vllm_config: VllmConfig, attention_backend: str) -> dict[str,
     from vllm import __version__
     from vllm.distributed.kv_transfer.kv_connector.v1.nixl.metadata import (
         NIXL_CONNECTOR_VERSION,
+        compute_nixl_compatibility_hash,
     )
 
     model = vllm_config.model_config
@@ -43,6 +47,11 @@ def compat_factors(vllm_config: VllmConfig, attention_backend: str) -> dict[str,
         "cache_dtype": vllm_config.cache_config.cache_dtype,
         "is_hma_enabled": hma,
         "speculative_config": speculative.method if speculative else None,
-        "transfer_mode": "push",
+        **_choices(compute_nixl_compatibility_hash),
     }
     return {name: str(value) for name, value in factors.items()}
+
+
+def _choices(compute_hash: Callable[..., str]) -> dict[str, Any]:
+    """The factors that vLLM's connector passes, as far as this release knows them."""
+    return releases.accepted(compute_hash, cross_layers_blocks=False, transfer_mode="push")

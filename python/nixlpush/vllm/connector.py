@@ -12,8 +12,8 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorRole,
     SupportsHMA,
 )
-from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
+from nixlpush.vllm import releases
 from nixlpush.vllm import settings as connector_settings
 from nixlpush.vllm.geometry import require_supported
 from nixlpush.vllm.metadata import HandshakeMetadata, StepMetadata
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 class NixlPushConnector(KVConnectorBase_V1, SupportsHMA):
     """P pushes the KV cache of a prompt into D's memory. Either side, per request."""
 
-    _cache_hit_source = CacheHitSource.P2P
+    _cache_hit_source = releases.cache_hit_source()
 
     def __init__(
         self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: KVCacheConfig
@@ -88,7 +88,7 @@ class NixlPushConnector(KVConnectorBase_V1, SupportsHMA):
     @classmethod
     def get_required_kvcache_layout(cls, vllm_config: VllmConfig) -> str | None:
         model = vllm_config.model_config
-        return None if model is None or model.use_mla else "LBHNC"
+        return None if model is None or model.use_mla else releases.heads_first()
 
     @classmethod
     def build_kv_connector_stats(

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from vllm.platforms import current_platform
 from vllm.v1.kv_cache_interface import FullAttentionSpec, UniformTypeKVCacheSpecs
 
+from nixlpush.vllm import releases
+
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
     from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheSpec
@@ -27,7 +29,7 @@ def require_supported(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig) -
 def layer_specs(kv_cache_config: KVCacheConfig) -> dict[str, KVCacheSpec]:
     """The cache spec of every layer that is transferred."""
     specs: dict[str, KVCacheSpec] = {}
-    for group in kv_cache_config.transfer_groups:
+    for group in releases.transfer_groups(kv_cache_config):
         spec = group.kv_cache_spec
         if isinstance(spec, UniformTypeKVCacheSpecs):
             specs.update(spec.kv_cache_specs)
@@ -49,15 +51,15 @@ def _parallelism(vllm_config: VllmConfig) -> list[str]:
 
 def _cache(kv_cache_config: KVCacheConfig) -> list[str]:
     problems = []
-    groups = kv_cache_config.transfer_groups
+    groups = releases.transfer_groups(kv_cache_config)
     if len(groups) != 1:
         problems.append(f"{len(groups)} groups of KV cache layers")
-    if any(group.host_resident for group in groups):
+    if any(getattr(group, "host_resident", False) for group in groups):
         problems.append("a KV cache kept in host memory")
     specs = layer_specs(kv_cache_config).values()
     other = {type(spec).__name__ for spec in specs if not isinstance(spec, FullAttentionSpec)}
     problems += [f"layers with {name}" for name in sorted(other)]
-    if any(spec.prefix_replay_tokens for spec in specs):
+    if any(getattr(spec, "prefix_replay_tokens", 0) for spec in specs):
         problems.append("layers that replay a window after a prefix hit")
     return problems
 

@@ -7,13 +7,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from vllm.distributed.kv_transfer.kv_connector.utils import (
-    get_current_attn_backends,
-    get_current_attn_backends_and_specs,
-)
-from vllm.v1.worker.utils import select_common_block_size
+from vllm.distributed.kv_transfer.kv_connector.utils import get_current_attn_backends
 
 from nixlpush.types import DRAM, VRAM, Layout, Memory, Region
+from nixlpush.vllm import releases
 from nixlpush.vllm.geometry import layer_specs
 
 if TYPE_CHECKING:
@@ -30,10 +27,8 @@ def describe(
     """The layout of one worker's cache. Raises NotImplementedError for a tensor whose blocks
     are not contiguous."""
     backends = get_current_attn_backends(vllm_config)
-    logical = kv_cache_config.transfer_groups[0].kv_cache_spec.block_size
-    kernel = select_common_block_size(
-        logical, *get_current_attn_backends_and_specs(vllm_config, kv_cache_config, backends)
-    )
+    logical = releases.transfer_groups(kv_cache_config)[0].kv_cache_spec.block_size
+    kernel = releases.kernel_block_size(vllm_config, kv_cache_config, backends, logical)
     ratio = logical // kernel
     num_blocks = kv_cache_config.num_blocks * ratio
     # A layer without a spec shares the cache of another one.
@@ -50,7 +45,7 @@ def describe(
         range_ = _memory(cache, device_id)
         memory.setdefault(range_.addr, range_)
     return Layout(
-        name=vllm_config.cache_config.get_resolved_kv_cache_layout().name,
+        name=releases.layout_name(vllm_config),
         attention_backend=backends[0].get_name(),
         block_size=kernel,
         num_blocks=num_blocks,

@@ -16,7 +16,7 @@ from nixlpush.types import Expect, Offer
 class StepMetadata(KVConnectorMetadata):
     """What changed in one scheduler step. vLLM pickles it to every worker, every step.
 
-    rejected: ids of requests that wait for KV which cannot be asked for.
+    rejected: requests that wait for KV which cannot be asked for, each with its block ids.
     """
 
     def __init__(
@@ -24,7 +24,7 @@ class StepMetadata(KVConnectorMetadata):
         expects: tuple[Expect, ...] = (),
         offers: tuple[Offer, ...] = (),
         cancels: tuple[int, ...] = (),
-        rejected: tuple[str, ...] = (),
+        rejected: tuple[tuple[str, bytes], ...] = (),
     ) -> None:
         self.expects = expects
         self.offers = offers
@@ -47,7 +47,7 @@ def _restore(
     expects: tuple[tuple, ...],
     offers: tuple[tuple, ...],
     cancels: tuple[int, ...],
-    rejected: tuple[str, ...],
+    rejected: tuple[tuple[str, bytes], ...],
 ) -> StepMetadata:
     return StepMetadata(
         tuple(map(Expect._make, expects)), tuple(map(Offer._make, offers)), cancels, rejected

@@ -16,6 +16,7 @@ from vllm.v1.request import RequestStatus
 from nixlpush.sidechannel import SideChannel
 from nixlpush.types import Expect, Offer, pack_blocks
 from nixlpush.vllm import params as transfer_params
+from nixlpush.vllm import releases
 from nixlpush.vllm.metadata import HandshakeMetadata, StepMetadata
 from nixlpush.vllm.params import Producer
 from nixlpush.vllm.settings import Settings
@@ -52,7 +53,7 @@ class PushScheduler:
         self._parallel = vllm_config.parallel_config
         # The last tokens of a prompt that P leaves to D: a drafter with several modules
         # must not see them on P.
-        self._backoff = max(0, vllm_config.num_prefill_lookahead_tokens - 1)
+        self._backoff = max(0, releases.prefill_lookahead(vllm_config) - 1)
         self._tags = itertools.count(1)
         self._receives: dict[str, _Receive] = {}
         self._sends: set[str] = set()
@@ -63,7 +64,7 @@ class PushScheduler:
         self._expects: dict[int, Expect] = {}
         self._offers: list[Offer] = []
         self._cancels: list[int] = []
-        self._rejected: list[str] = []
+        self._rejected: list[tuple[str, bytes]] = []
 
     # ---- Side channel ----
 
@@ -134,14 +135,21 @@ class PushScheduler:
         if num_external_tokens <= 0:
             self._withdraw(request_id)
         elif receive is None:
-            self._rejected.append(request_id)
+            block_ids, _ = self._missing_blocks(blocks)
+            self._rejected.append((request_id, block_ids))
         else:
-            # Blocks with a hash are D's own prefix hit.
-            groups = self._kv_cache_config.select_transfer_block_ids(
-                blocks.get_unhashed_block_ids_all_groups()
-            )
             receive.has_blocks = True
-            self._expects[receive.tag] = _expect(request_id, receive, *pack_blocks(groups))
+            self._expects[receive.tag] = _expect(
+                request_id, receive, *self._missing_blocks(blocks)
+            )
+
+    def _missing_blocks(self, blocks: KVCacheBlocks) -> tuple[bytes, bytes]:
+        """The blocks to receive, packed. Those with a hash are D's own prefix hit."""
+        return pack_blocks(
+            releases.select_block_ids(
+                self._kv_cache_config, blocks.get_unhashed_block_ids_all_groups()
+            )
+        )
 
     def _withdraw(self, request_id: str) -> None:
         """Ends what D expects, if anything. A receive with blocks stays until its event."""
@@ -189,7 +197,7 @@ class PushScheduler:
         params["do_remote_prefill"] = False
         if not params.get("do_remote_decode") or request.status not in _FINISHED:
             return False, None
-        groups = self._kv_cache_config.select_transfer_block_ids(block_ids)
+        groups = tuple(releases.select_block_ids(self._kv_cache_config, block_ids))
         hold = any(groups)
         if hold:
             self._offer(request.request_id, params, groups)

@@ -61,7 +61,7 @@ class Recorder:
         counters = self._engine.stats()
         for name, counter in _COUNTERS.items():
             new = counters[counter] - self._seen[counter]
-            if new:
+            if new and name in self._stats.data:  # older releases count fewer kinds
                 self._stats.data[name].extend([1] * new)
                 self._empty = False
         self._seen = counters

@@ -99,8 +99,8 @@ class PushWorker:
         """Hands over what changed. A request the engine refuses ends as failed."""
         if not step:
             return
-        self._results.received.update(step.rejected)
-        self._results.failed.update(step.rejected)
+        for request_id, block_ids in step.rejected:
+            self._received(request_id, block_ids, ok=False)
         for expect in step.expects:
             if expect.block_counts:
                 self._pending[expect.tag] = expect
@@ -167,11 +167,14 @@ class PushWorker:
         if isinstance(entry, Offer):
             self._results.sent.add(entry.request_id)
         elif entry is not None:
-            self._results.received.add(entry.request_id)
-            if not ok:
-                self._results.failed.add(entry.request_id)
-                self._results.lost_blocks.update(unpack_ids(entry.block_ids))
+            self._received(entry.request_id, entry.block_ids, ok=ok)
         return entry
+
+    def _received(self, request_id: str, block_ids: bytes, *, ok: bool) -> None:
+        self._results.received.add(request_id)
+        if not ok:
+            self._results.failed.add(request_id)
+            self._results.lost_blocks.update(unpack_ids(block_ids))
 
     def take_stats(self) -> NixlKVConnectorStats | None:
         return self._stats.take() if self._stats is not None else None
