@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nixlpush/nixlpush/blocks"
 	"github.com/nixlpush/nixlpush/nixl"
 )
 
@@ -61,7 +62,17 @@ type Region struct {
 	NumBlocks int
 	Group     int // transfer group whose block ids index it; -1: shared by several
 	Mem       nixl.Mem
+
+	PerID  int // consecutive blocks that one block id stands for; 0: Layout.PhysicalPerLogical
+	Tokens int // in a block; 0: Layout.BlockSize; OneState: a block holds one state
+	Window int // tokens that its layers look back; 0: all
+	// Parts say what is in a block. Without them it is one piece that cannot be divided, so
+	// that a peer's must be laid out just like it.
+	Parts []blocks.Part
 }
+
+// OneState as Region.Tokens: a block holds one state, as with Mamba.
+const OneState = -1
 
 // Memory is one range of memory to register.
 type Memory struct {
@@ -99,6 +110,7 @@ type Offer struct {
 	RequestID  string
 	TransferID string
 	Blocks     BlockIDs
+	Tokens     uint64        // that the lists of blocks end with; 0: unknown. See blocks.Planner
 	Lease      time.Duration // 0: Config.Lease
 }
 
