@@ -126,6 +126,7 @@ func (l *loop) startWrite(o *offer, matched time.Time) {
 		source:     l.cache,
 		have:       o.Blocks,
 		want:       o.reg.Blocks,
+		tokens:     o.Tokens,
 		target:     o.reg.peer.ranks[0],
 		notif:      notify.Completion(o.reg.RequestID, l.cfg.TPSize),
 		matched:    matched,

@@ -14,6 +14,7 @@ type write struct {
 	transport  nixl.Transport
 	source     cache
 	have, want [][]uint32
+	tokens     uint64 // of the request; 0: unknown
 	target     *remoteRank
 	notif      []byte
 	matched    time.Time // when both offer and registration were there
@@ -70,7 +71,7 @@ func (wr *writer) run(w *write) {
 }
 
 func (wr *writer) prepare(w *write) *failure {
-	plan, err := wr.planner.Plan(w.target.mapping, w.have, w.want, 0)
+	plan, err := wr.planner.Plan(w.target.mapping, w.have, w.want, w.tokens)
 	if err != nil {
 		return failf(ReasonIncompatible, "map blocks to %s: %w", w.target.agent, err)
 	}

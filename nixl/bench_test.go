@@ -81,26 +81,46 @@ func BenchmarkMake(b *testing.B) {
 	require.NoError(b, to.Release())
 }
 
-// BenchmarkWrite is Create, Post, the polls until it is done, and Release.
+// BenchmarkWrite is Create, Post, the polls until it is done, and Release, of as many bytes
+// in one descriptor, in one per layer of a model, and in one per block.
 func BenchmarkWrite(b *testing.B) {
-	a, name, local, remote := benchPair(b, 1024)
-	b.SetBytes(int64(len(local) * descSize))
-	for b.Loop() {
-		r, err := a.Create(nixl.Write, nixl.DRAM, local, nixl.DRAM, remote, name, []byte("done"))
-		if err != nil {
-			b.Fatal(err)
-		}
-		status, err := r.Post()
-		for status == nixl.InProgress && err == nil {
-			status, err = r.Status()
-		}
-		if err == nil {
-			err = r.Release()
-		}
-		if err != nil {
-			b.Fatal(err)
-		}
+	const size, most = 64 << 20, 16384
+	a, name, local, remote := benchPair(b, most*(size/most/descSize))
+	for _, n := range []int{1, 64, most} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			b.SetBytes(size)
+			from, to := split(local[0], n, size), split(remote[0], n, size)
+			for b.Loop() {
+				if err := write(a, from, to, name); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
+}
+
+// split cuts size bytes into n descriptors with gaps between them.
+func split(at nixl.Desc, n, size int) []nixl.Desc {
+	list := make([]nixl.Desc, n)
+	for i := range list {
+		list[i] = nixl.Desc{Addr: at.Addr + uint64(i*2*(size/n)), Len: uint64(size / n)}
+	}
+	return list
+}
+
+func write(a nixl.Transport, local, remote []nixl.Desc, name string) error {
+	r, err := a.Create(nixl.Write, nixl.DRAM, local, nixl.DRAM, remote, name, []byte("done"))
+	if err != nil {
+		return err
+	}
+	status, err := r.Post()
+	for status == nixl.InProgress && err == nil {
+		status, err = r.Status()
+	}
+	if err != nil {
+		return err
+	}
+	return r.Release()
 }
 
 func BenchmarkNotificationsIdle(b *testing.B) {
