@@ -19,9 +19,9 @@ from harness.metrics import Watch, fd_count, rss_kib, wait_for_usage
 from harness.pair import Pair
 
 LONGEST = 3000  # tokens of a prompt
-# KV blocks of each engine (128 tokens on a CPU): so few that the warm-up touches all of them,
-# and what grows afterwards is not the cache.
-BLOCKS = 512
+# KV blocks of each engine: so few that the warm-up touches all of them, and what grows afterwards
+# is not the cache.
+BLOCKS, BLOCK_TOKENS = 512, 128
 # PyTorch keeps a compiled kernel for each batch shape it has seen, and glibc a heap per thread.
 # glibc also takes larger and larger blocks from its heap instead of mapping them, until the
 # activations of the model leave holes there that never go back to the system.
@@ -41,8 +41,8 @@ def main():
     options = parser.parse_args()
     machine = Machine(default_python())
     print(machine.describe(), flush=True)
-    side = Options(options.connector, arguments=["--num-gpu-blocks-override", str(BLOCKS)],
-                   environment=STEADY)
+    cache = ["--num-gpu-blocks-override", str(BLOCKS), "--block-size", str(BLOCK_TOKENS)]
+    side = Options(options.connector, arguments=cache, environment=STEADY)
     with Pair(machine, side, side, "soak") as pair:
         problems = soak(pair, options.requests, options.parallel)
     if problems:

@@ -35,19 +35,20 @@ class Machine:
 
     def arguments(self):
         """Server options that this machine needs."""
-        if not self.gpus:
-            # In bfloat16 an answer depends on what else is in the batch, whoever moved the KV.
-            return ["--dtype", "float32"]
+        # In bfloat16 an answer depends on what else is in the batch, and on whether the last token
+        # is computed with the rest of its prompt or alone, as after a push: whoever moved the KV.
+        precise = ["--dtype", "float32"]
         # Two engines share the one GPU. How much is free says little while the other starts,
         # so the size of the cache is given.
         shared = ["--gpu-memory-utilization", "0.4", "--kv-cache-memory-bytes", "4000000000"] if self.gpus == 1 else []
-        return ["--dtype", "bfloat16", *shared]
+        return precise + shared
 
     def environment(self, device):
         """Environment variables that this machine needs; device is the engine's number."""
         environment = {"PYTHONPATH": _python_path()}
         if self.gpus:
-            environment["CUDA_VISIBLE_DEVICES"] = str(device % self.gpus)
+            # Triton's kernels would round float32 to 10 bits otherwise.
+            environment.update(CUDA_VISIBLE_DEVICES=str(device % self.gpus), TRITON_F32_DEFAULT="ieee")
         else:
             environment.update(
                 VLLM_CPU_KVCACHE_SPACE="1", VLLM_CPU_OMP_THREADS_BIND="nobind", OMP_NUM_THREADS="1",
