@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What differs between releases of vLLM, 0.24 to the newest, beyond the hooks of the base class.
+"""What differs between releases of vLLM from 0.24 on, beyond the hooks of the base class.
 
 Everything is found by looking at what is there, never by a version number.
 """
