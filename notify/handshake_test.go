@@ -3,6 +3,7 @@ package notify
 import (
 	"bytes"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -216,4 +217,15 @@ func FuzzDecodeClock(f *testing.F) {
 			t.Fatalf("%v became %v, %v", s, again, err)
 		}
 	})
+}
+
+// TestMetadataOfOlderReleases: vLLM 0.28 and older tell no strides.
+func TestMetadataOfOlderReleases(t *testing.T) {
+	m := AgentMetadata{EngineID: "e", BaseAddrs: []uint64{4096, 8192}, BlockLens: []uint64{16, 32}, BlockStrides: []uint64{64, 64},
+		NumBlocks: 4, BlockSize: 16, CacheLayout: "HND", AttnBackend: "A", PhysicalPerLogical: 1}
+	old := bytes.Replace(m.Encode(), []byte("block_strides"), []byte("unknown_key_x"), 1)
+	got, err := DecodeAgentMetadata(old)
+	if err != nil || !slices.Equal(got.BlockStrides, m.BlockLens) {
+		t.Fatalf("%+v, %v", got, err)
+	}
 }

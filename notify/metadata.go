@@ -43,7 +43,7 @@ type AgentMetadata struct {
 
 var metadataKeys = []string{
 	"engine_id", "agent_metadata", "kv_caches_base_addr", "device_id", "num_blocks", "block_lens",
-	"block_strides", "kv_cache_layout", "block_size", "ssm_sizes", "attn_backend_name",
+	"kv_cache_layout", "block_size", "ssm_sizes", "attn_backend_name",
 	"physical_blocks_per_logical_kv_block",
 }
 
@@ -173,6 +173,9 @@ func decodeMetadata(b []byte) (*AgentMetadata, error) {
 	if r.err != nil {
 		return nil, r.err
 	}
+	if m.BlockStrides == nil { // vLLM 0.28 and older: blocks are always dense
+		m.BlockStrides = m.BlockLens
+	}
 	if missing := missingKeys(metadataKeys, has); missing != "" {
 		return nil, errors.New("no " + missing)
 	}
@@ -194,8 +197,6 @@ func (m *AgentMetadata) decodeCache(r *reader, key string) {
 		m.NumBlocks = r.anyInt()
 	case "block_lens":
 		m.BlockLens = r.uints()
-	case "block_strides":
-		m.BlockStrides = r.uints()
 	case "kv_cache_layout":
 		m.CacheLayout = r.str(MaxID)
 	case "block_size":
@@ -212,6 +213,8 @@ func (m *AgentMetadata) decodeCache(r *reader, key string) {
 // decodeRegions reads the keys that may be absent, and passes over foreign ones.
 func (m *AgentMetadata) decodeRegions(r *reader, key string) {
 	switch key {
+	case "block_strides":
+		m.BlockStrides = r.uints()
 	case "region_num_blocks":
 		m.RegionNumBlocks = optional(r, (*reader).ints)
 	case "region_group_ids":
