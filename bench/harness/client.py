@@ -117,7 +117,8 @@ class Client:
     def decode_leg(self, prompt, request_id, max_tokens=ANSWER_TOKENS, timeout=TIMEOUT):
         p = self.pair.p
         params = {"do_remote_decode": False, "do_remote_prefill": True, "remote_engine_id": p.engine_id,
-                  "remote_host": HOST, "remote_port": p.side_port, "tp_size": 1, "pp_size": 1,
+                  "remote_host": HOST, "remote_port": p.side_port,
+                  "tp_size": p.options.tensor_parallel, "pp_size": p.options.pipeline_parallel,
                   "remote_request_id": request_id}
         return complete(self.pair.d, prompt, request_id, max_tokens, params, timeout)
 

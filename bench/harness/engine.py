@@ -29,6 +29,8 @@ class Options:
 
     connector: str = OURS  # stock, ours, none, or "module:Class"
     prefix_caching: bool = False
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
     extra: dict = dataclasses.field(default_factory=dict)  # kv_connector_extra_config
     arguments: list = dataclasses.field(default_factory=list)  # of vLLM's server
     environment: dict = dataclasses.field(default_factory=dict)
@@ -126,7 +128,8 @@ class Engine:
             self.machine.python, "-m", "vllm.entrypoints.openai.api_server",
             "--model", str(self.model), "--served-model-name", MODEL_NAME, "--skip-tokenizer-init",
             "--host", HOST, "--port", str(self.port), "--max-model-len", "8192",
-            "--enforce-eager",
+            "--enforce-eager", "--tensor-parallel-size", str(self.options.tensor_parallel),
+            "--pipeline-parallel-size", str(self.options.pipeline_parallel),
             "--enable-prefix-caching" if self.options.prefix_caching else "--no-enable-prefix-caching",
         ]
         config = self.options.transfer_config(self.engine_id)
