@@ -35,7 +35,7 @@ func (l *loop) expect(x Expect) {
 			l.failExpect(other, failf(ReasonCancelled, "replaced by a later request of the same id"))
 		}
 		l.expectsByID[x.RequestID] = ex
-		l.arrivals.Expect(x.RequestID, x.Producer.PPSize)
+		l.arrivals.Expect(x.RequestID, x.Producer.PPSize, x.Producer.TPSize)
 	}
 	l.connect(ex.peer, func(err *failure) { l.registerWith(ex, err) })
 }
