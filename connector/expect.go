@@ -23,7 +23,7 @@ func (l *loop) expect(x Expect) {
 	now := time.Now()
 	ex := l.expects[x.Tag]
 	if ex == nil {
-		ex = &expectation{since: now, peer: l.peerAt(x.Producer)}
+		ex = &expectation{since: now, peer: l.peerAt(keyOf(x.Producer))}
 		ex.peer.users++
 		l.expects[x.Tag] = ex
 	}
