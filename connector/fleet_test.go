@@ -85,6 +85,7 @@ type request struct {
 	haveFirst []int    // token that a group's list begins with
 	wantFirst []int
 	needed    []int // first token that is needed; earlier ones may lack
+	lease     time.Duration
 }
 
 // request draws blocks for so many tokens. cached says how many D's blocks of each group
@@ -135,7 +136,7 @@ func (f *fleet) expect(d *member, r *request) {
 
 func (f *fleet) offer(p *member, r *request) {
 	f.Helper()
-	p.submit(f, Step{Offers: []Offer{{Tag: r.tag, RequestID: "cmpl-" + r.id + "-0-deadbeef", Blocks: r.have, Tokens: uint64(r.tokens)}}})
+	p.submit(f, Step{Offers: []Offer{{Tag: r.tag, RequestID: "cmpl-" + r.id + "-0-deadbeef", Blocks: r.have, Tokens: uint64(r.tokens), Lease: r.lease}}})
 }
 
 func (f *fleet) expectAll(r *request) {
@@ -176,6 +177,15 @@ func (f *fleet) checkBytes(r *request) {
 			if n := d.touched(g, r.want[g]); n > 0 {
 				f.Fatalf("%s: %d other blocks of group %d have changed", d.name, n, g)
 			}
+		}
+	}
+}
+
+// wipe clears D's caches.
+func (f *fleet) wipe() {
+	for _, d := range f.d {
+		for i := range d.mem {
+			d.mem[i] = 0xEE
 		}
 	}
 }

@@ -59,12 +59,7 @@ func TestStages(t *testing.T) {
 					if sent, want := f.arrives(r), f.wantedBytes(r); sent.Bytes != want {
 						t.Errorf("%d bytes were sent, want %d", sent.Bytes, want)
 					}
-					for _, d := range f.d {
-						clear(d.mem)
-						for i := range d.mem {
-							d.mem[i] = 0xEE
-						}
-					}
+					f.wipe()
 				}
 				f.empty()
 			})
