@@ -17,9 +17,7 @@ from ctypes import (
     c_uint32,
     c_uint64,
     c_void_p,
-    sizeof,
 )
-from struct import Struct
 
 ABI_VERSION = 1000
 
@@ -34,6 +32,8 @@ EINTERNAL = -7
 
 DRAM = 0
 VRAM = 1
+
+ONE_STATE = 0xFFFFFFFF
 
 SENT = 1
 SEND_FAILED = 2
@@ -92,16 +92,39 @@ class Options(Structure):
     ]
 
 
+class Part(Structure):
+    _fields_ = [
+        ("component", c_char_p),
+        ("offset", c_uint64),
+        ("size", c_uint64),
+        ("first_layer", c_uint32),
+        ("num_layers", c_uint32),
+        ("layer_stride", c_uint64),
+        ("first_head", c_uint32),
+        ("num_heads", c_uint32),
+        ("heads_of", c_uint32),
+        ("reserved", c_uint32),
+        ("head_stride", c_uint64),
+        ("token_stride", c_uint64),
+    ]
+
+
 class Region(Structure):
     _fields_ = [
+        ("struct_size", c_uint32),
+        ("group", c_int32),
         ("base", c_uint64),
         ("block_len", c_uint64),
         ("stride", c_uint64),
         ("num_blocks", c_uint32),
-        ("group", c_int32),
         ("mem", c_uint32),
-        ("reserved", c_uint32),
         ("name", c_char_p),
+        ("per_id", c_uint32),
+        ("tokens", c_uint32),
+        ("window", c_uint32),
+        ("reserved", c_uint32),
+        ("parts", POINTER(Part)),
+        ("num_parts", c_uint64),
     ]
 
 
@@ -166,6 +189,7 @@ class Offer(Structure):
         ("request_id", c_char_p),
         ("transfer_id", c_char_p),
         ("blocks", Blocks),
+        ("tokens", c_uint64),
     ]
 
 
@@ -229,24 +253,6 @@ class Stats(Structure):
             "leases_renewed",
         )
     ]
-
-
-def packer(struct: type[Structure]) -> Struct:
-    """Packs all fields of a struct at once, in order; pointers are passed as addresses."""
-    packed = Struct("=" + _codes(struct))
-    if packed.size != sizeof(struct):
-        raise TypeError(f"{struct.__name__} has gaps between its fields")
-    return packed
-
-
-def _codes(struct: type[Structure]) -> str:
-    codes = ""
-    for _, kind, *_ in struct._fields_:
-        if issubclass(kind, Structure):
-            codes += _codes(kind)
-        else:
-            codes += "I" if kind is c_uint32 else "Q"
-    return codes
 
 
 # Structs and handles are passed by address. Address parameters are plain void pointers so
