@@ -68,8 +68,14 @@ type Region struct {
 	Window int // tokens that its layers look back; 0: all
 	// Parts say what is in a block. Without them it is one piece that cannot be divided, so
 	// that a peer's must be laid out just like it.
-	Parts []blocks.Part
+	Parts []Part
 }
+
+// Part and Axis are how package blocks describes what is in a block.
+type (
+	Part = blocks.Part
+	Axis = blocks.Axis
+)
 
 // OneState as Region.Tokens: a block holds one state, as with Mamba.
 const OneState = -1

@@ -6,7 +6,6 @@ import "C"
 import (
 	"unsafe"
 
-	"github.com/nixlpush/nixlpush/blocks"
 	"github.com/nixlpush/nixlpush/connector"
 	"github.com/nixlpush/nixlpush/nixl"
 )
@@ -64,14 +63,14 @@ func tokens(value C.uint32_t) int {
 }
 
 // parts copies what is in a block. Whether it fits is for the engine to say.
-func parts(a *arguments, r *C.nixlpush_region) []blocks.Part {
+func parts(a *arguments, r *C.nixlpush_region) []connector.Part {
 	list := array(a, "parts", r.parts, uint64(r.num_parts), maxParts)
-	out := make([]blocks.Part, len(list))
+	out := make([]connector.Part, len(list))
 	for i := range list {
 		p := &list[i]
 		a.zero("reserved of a part", p.reserved)
 		a.require("component of a part", unsafe.Pointer(p.component))
-		out[i] = blocks.Part{
+		out[i] = connector.Part{
 			Component:   a.text("component of a part", p.component),
 			Offset:      uint64(p.offset),
 			Size:        uint64(p.size),
@@ -84,8 +83,8 @@ func parts(a *arguments, r *C.nixlpush_region) []blocks.Part {
 	return out
 }
 
-func axis(first, n C.uint32_t, stride C.uint64_t) blocks.Axis {
-	return blocks.Axis{First: uint32(first), N: uint32(max(n, 1)), Stride: uint64(stride)}
+func axis(first, n C.uint32_t, stride C.uint64_t) connector.Axis {
+	return connector.Axis{First: uint32(first), N: uint32(max(n, 1)), Stride: uint64(stride)}
 }
 
 func memory(a *arguments, p *C.const_layout) []connector.Memory {
