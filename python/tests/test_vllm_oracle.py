@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import NamedTuple, Self
 from unittest import mock
@@ -83,6 +83,13 @@ GEOMETRIES = [
     Geometry("BHLNC", 2, 2, layout="BHLNC"),
 ]
 
+# What vLLM's worker refuses at the handshake, and how: nothing to compare with.
+REFUSED = [
+    (Geometry("more-ranks-than-heads-on-d", 1, 4, heads=2), AssertionError),
+    (Geometry("LBNHC-tp2-to-tp1", 2, 1, layout="LBNHC"), RuntimeError),
+    (Geometry("pp2-hybrid-tp1-to-tp2", 1, 2, p_pp=2, hybrid=True), NotImplementedError),
+]
+
 # What our engines cannot do yet, and why.
 NOT_YET: dict[str, str] = {}
 
@@ -92,39 +99,38 @@ class World:
 
     def __init__(self, geometry: Geometry, model: Path) -> None:
         self.geometry = geometry
-        p_name, d_name = f"p-{geometry}", f"d-{geometry}"
+        name, tp, stages = str(geometry), geometry.p_tp, geometry.p_pp
         self.sources = [
-            RankCache(
-                geometry, model, p_name, P_BLOCKS, (tp, geometry.p_tp), (pp, geometry.p_pp)
-            )
-            for pp in range(geometry.p_pp)
-            for tp in range(geometry.p_tp)
+            RankCache(geometry, model, f"p-{name}", P_BLOCKS, (rank, tp), (stage, stages))
+            for stage in range(stages)
+            for rank in range(tp)
         ]
         self.targets = [
-            RankCache(geometry, model, d_name, D_BLOCKS, (tp, geometry.d_tp))
-            for tp in range(geometry.d_tp)
+            RankCache(geometry, model, f"d-{name}", D_BLOCKS, (rank, geometry.d_tp))
+            for rank in range(geometry.d_tp)
         ]
         fill(self.sources, geometry, 1)
         fill(self.targets, geometry, 2)
         self.before = [target.bytes.copy() for target in self.targets]
-        backend = get_current_attn_backends(self.sources[0].config)[0]
-        sizes = [geometry.kernel] if geometry.kernel else [MultipleOf(16)]
-        self._patch = mock.patch.object(
-            backend, "get_supported_kernel_block_sizes", lambda spec=None: sizes
-        )
-        self._patch.start()
-        self.producers = [_stock(rank) for rank in self.sources]
-        self.consumers = [_stock(rank) for rank in self.targets]
-        for producer in self.producers:
-            producer.meet(self.consumers)
+        with ExitStack() as stack:
+            stack.enter_context(self._kernel_blocks())
+            self.producers = [_stock(rank, stack) for rank in self.sources]
+            self.consumers = [_stock(rank, stack) for rank in self.targets]
+            for producer in self.producers:
+                producer.meet(self.consumers)
+            self.close = stack.pop_all().close
         self._clip = [
             clipper(rank.config, rank.kv_cache) for rank in (self.sources[0], self.targets[0])
         ]
 
-    def close(self) -> None:
-        for rank in (*self.producers, *self.consumers):
-            rank.close()
-        self._patch.stop()
+    def _kernel_blocks(self) -> AbstractContextManager:
+        """The attention's kernels take blocks of that size, or of any."""
+        backend = get_current_attn_backends(self.sources[0].config)[0]
+        kernel = self.geometry.kernel
+        sizes = [kernel] if kernel else [MultipleOf(16)]
+        return mock.patch.object(
+            backend, "get_supported_kernel_block_sizes", lambda spec=None: sizes
+        )
 
     def request(self, number: int) -> Lists:
         """What the two schedulers hand to their workers for a random request."""
@@ -151,8 +157,11 @@ class World:
         ]
 
 
-def _stock(rank: RankCache) -> StockRank:
-    return StockRank(rank.config, rank.kv_cache, rank.caches, rank.tp_rank, rank.tp_size)
+def _stock(rank: RankCache, stack: ExitStack) -> StockRank:
+    tp = rank.tp_rank, rank.tp_size
+    stock = StockRank(rank.config, rank.kv_cache, rank.caches, *tp)
+    stack.callback(stock.close)
+    return stock
 
 
 def applied(world: World, writes: list[list[Write]]) -> list[np.ndarray]:
@@ -205,6 +214,14 @@ def world(
     world = World(geometry, write_config(tmp_path_factory.mktemp(geometry.name), geometry))
     yield world
     world.close()
+
+
+@pytest.mark.parametrize(("geometry", "error"), REFUSED, ids=str)
+def test_vllms_worker_refuses(
+    geometry: Geometry, error: type[Exception], tmp_path: Path
+) -> None:
+    with pytest.raises(error):
+        World(geometry, write_config(tmp_path, geometry))
 
 
 def test_vllms_worker_writes_what_is_meant(world: World) -> None:
