@@ -47,6 +47,7 @@ class Geometry:
     mla: bool = False
     hybrid: bool = False
     apart: bool = False  # groups do not share memory
+    attention: str = "FLASH_ATTN"  # vLLM's name of the backend; it tells what a block holds
 
     def __str__(self) -> str:
         return self.name

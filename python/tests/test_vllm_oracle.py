@@ -51,15 +51,17 @@ REQUESTS = 200
 GEOMETRIES = [
     Geometry("tp1"),
     Geometry("tp2", 2, 2),
+    Geometry("cpu-tp2-to-tp1", 2, 1, attention="CPU_ATTN"),
+    Geometry("cpu-tp1-to-tp2", 1, 2, attention="CPU_ATTN"),
     Geometry("tp2-to-tp1", 2, 1),
     Geometry("tp1-to-tp2", 1, 2),
     Geometry("tp4-to-tp2", 4, 2),
     Geometry("tp1-to-tp4", 1, 4),
     Geometry("more-ranks-than-heads-on-p", 4, 1, heads=2),
     Geometry("more-ranks-than-heads", 4, 4, heads=2),
-    Geometry("mla", mla=True, heads=1),
-    Geometry("mla-tp2-to-tp1", 2, 1, mla=True, heads=1),
-    Geometry("mla-tp1-to-tp2", 1, 2, mla=True, heads=1),
+    Geometry("mla", mla=True, heads=1, attention="FLASHMLA"),
+    Geometry("mla-tp2-to-tp1", 2, 1, mla=True, heads=1, attention="FLASHMLA"),
+    Geometry("mla-tp1-to-tp2", 1, 2, mla=True, heads=1, attention="FLASHMLA"),
     Geometry("kernel-blocks", block=32, kernel=16),
     Geometry("kernel-blocks-tp2-to-tp1", 2, 1, block=32, kernel=16),
     Geometry("blocks-of-64", block=64),
@@ -71,7 +73,7 @@ GEOMETRIES = [
     Geometry("hybrid-apart-tp2-to-tp1", 2, 1, hybrid=True, apart=True),
     Geometry("pp2", p_pp=2),
     Geometry("pp2-tp2-to-tp1", 2, 1, p_pp=2),
-    Geometry("pp2-mla", p_pp=2, mla=True, heads=1),
+    Geometry("pp2-mla", p_pp=2, mla=True, heads=1, attention="FLASHMLA"),
     Geometry("pp2-hybrid", p_pp=2, hybrid=True),
     Geometry("pp2-hybrid-apart", p_pp=2, hybrid=True, apart=True),
     Geometry("LBNHC", 2, 2, layout="LBNHC"),
@@ -85,9 +87,13 @@ GEOMETRIES = [
 
 # What vLLM's worker refuses at the handshake, and how: nothing to compare with.
 REFUSED = [
-    (Geometry("more-ranks-than-heads-on-d", 1, 4, heads=2), AssertionError),
-    (Geometry("LBNHC-tp2-to-tp1", 2, 1, layout="LBNHC"), RuntimeError),
-    (Geometry("pp2-hybrid-tp1-to-tp2", 1, 2, p_pp=2, hybrid=True), NotImplementedError),
+    (Geometry("more-ranks-than-heads-on-d", 1, 4, heads=2), AssertionError, ""),
+    (Geometry("LBNHC-tp2-to-tp1", 2, 1, layout="LBNHC"), RuntimeError, "contiguous heads"),
+    (
+        Geometry("pp2-hybrid-tp1-to-tp2", 1, 2, p_pp=2, hybrid=True),
+        NotImplementedError,
+        "decode TP greater",
+    ),
 ]
 
 # What our engines cannot do yet, and why.
@@ -113,7 +119,7 @@ class World:
         fill(self.targets, geometry, 2)
         self.before = [target.bytes.copy() for target in self.targets]
         with ExitStack() as stack:
-            stack.enter_context(self._kernel_blocks())
+            stack.enter_context(self._attention())
             self.producers = [_stock(rank, stack) for rank in self.sources]
             self.consumers = [_stock(rank, stack) for rank in self.targets]
             for producer in self.producers:
@@ -123,13 +129,13 @@ class World:
             clipper(rank.config, rank.kv_cache) for rank in (self.sources[0], self.targets[0])
         ]
 
-    def _kernel_blocks(self) -> AbstractContextManager:
-        """The attention's kernels take blocks of that size, or of any."""
-        backend = get_current_attn_backends(self.sources[0].config)[0]
+    def _attention(self) -> AbstractContextManager:
+        """vLLM's attention is that of the geometry; here it would be that of a CPU."""
         kernel = self.geometry.kernel
-        sizes = [kernel] if kernel else [MultipleOf(16)]
-        return mock.patch.object(
-            backend, "get_supported_kernel_block_sizes", lambda spec=None: sizes
+        return mock.patch.multiple(
+            get_current_attn_backends(self.sources[0].config)[0],
+            get_name=lambda: self.geometry.attention,
+            get_supported_kernel_block_sizes=lambda _=None: [kernel or MultipleOf(16)],
         )
 
     def request(self, number: int) -> Lists:
@@ -216,11 +222,11 @@ def world(
     world.close()
 
 
-@pytest.mark.parametrize(("geometry", "error"), REFUSED, ids=str)
+@pytest.mark.parametrize(("geometry", "error", "text"), REFUSED, ids=str)
 def test_vllms_worker_refuses(
-    geometry: Geometry, error: type[Exception], tmp_path: Path
+    geometry: Geometry, error: type[Exception], text: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(error):
+    with pytest.raises(error, match=text):
         World(geometry, write_config(tmp_path, geometry))
 
 
@@ -273,7 +279,7 @@ class Engines:
     def push(self, tag: int, lists: Lists) -> int:
         """Moves a request; returns the bytes written."""
         source, target = pack_blocks(lists.source), pack_blocks(lists.target)
-        offer = Offer(tag, f"r{tag}-0000000a", None, *source)
+        offer = Offer(tag, f"r{tag}-0000000a", None, *source, tokens=lists.tokens)
         peer = self._producers[0]
         expect = Expect(
             tag,
@@ -295,7 +301,7 @@ class Engines:
 
     @staticmethod
     def _end(nodes: list[Node], tag: int, kind: int) -> list[Event]:
-        events = [event for node in nodes for event in node.wait()]
+        events = [event for node in nodes for event in node.wait(timeout=10)]
         assert [(event.tag, event.kind) for event in events] == [(tag, kind)] * len(nodes), [
             str(event) for event in events
         ]
