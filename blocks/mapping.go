@@ -52,7 +52,7 @@ func newMapping(src, dst Cache) (*Mapping, error) {
 	}
 	m := &Mapping{}
 	for g := range m.bounds {
-		m.bounds[g] = bounds{src.idsOf(g), dst.idsOf(g), max(src.window(g), dst.window(g))}
+		m.bounds[g] = bounds{src.IDs(g), dst.IDs(g), max(src.window(g), dst.window(g))}
 	}
 	type ref struct{ region, part int }
 	wanted := map[string][]ref{}
@@ -90,8 +90,8 @@ func newMapping(src, dst Cache) (*Mapping, error) {
 	return m, nil
 }
 
-// idsOf is where the block ids of a group end.
-func (c Cache) idsOf(group int) uint32 {
+// IDs is where the block ids of a group end; 2^32-1 if no region is of the group.
+func (c Cache) IDs(group int) uint32 {
 	ids := uint32(math.MaxUint32)
 	for i := range c {
 		if c[i].groups()>>group&1 == 1 {

@@ -95,3 +95,50 @@ func (r Ranks) writes(producer, consumer, heads int) bool {
 	writers, _ := r.Split(consumer, heads)
 	return slices.Contains(writers, producer)
 }
+
+// Wanted is what of its cache a consumer rank gets from one of its producers, whose stage has
+// the layers from first to before end. Its regions are those of dst, with fewer parts.
+func (r Ranks) Wanted(dst Cache, producer, consumer int, first, end uint32) Cache {
+	wanted := slices.Clone(dst)
+	for i := range wanted {
+		wanted[i].Parts = nil
+		for _, p := range dst[i].Parts {
+			layers, behind := p.Layers.overlap(Axis{First: first, N: end - first})
+			from, to := p.Heads.overlap(Heads(producer, r.SrcTP, int(p.HeadsOf)))
+			if layers < behind && from < to && r.writes(producer, consumer, int(p.HeadsOf)) {
+				p.Layers.First, p.Layers.N, p.Heads.First, p.Heads.N = layers, behind-layers, from, to-from
+				wanted[i].Parts = append(wanted[i].Parts, p)
+			}
+		}
+	}
+	return wanted
+}
+
+// CheckRank checks that a cache holds the heads of a rank, see Heads: what ranks write to each
+// other is found by that rule.
+func (c Cache) CheckRank(rank, tp int) error {
+	for i := range c {
+		for _, p := range c[i].Parts {
+			n := int(p.HeadsOf)
+			if n%tp != 0 && tp%n != 0 {
+				return fmt.Errorf("region %d (%.64s), component %.64s: %d heads cannot be dealt out to %d ranks", i, c[i].Name, p.Component, n, tp)
+			}
+			if want := Heads(rank, tp, n); p.Heads.First != want.First || p.Heads.N != want.N {
+				return fmt.Errorf("region %d (%.64s), component %.64s: heads %d-%d of %d, rank %d of %d has %d-%d", i, c[i].Name, p.Component,
+					p.Heads.First, p.Heads.First+p.Heads.N-1, n, rank, tp, want.First, want.First+want.N-1)
+			}
+		}
+	}
+	return nil
+}
+
+// Layers is the range of layers that a cache has something of, from first to before end.
+func (c Cache) Layers() (first, end uint32) {
+	first = ^uint32(0)
+	for i := range c {
+		for _, p := range c[i].Parts {
+			first, end = min(first, p.Layers.First), max(end, p.Layers.First+p.Layers.N)
+		}
+	}
+	return min(first, end), end
+}

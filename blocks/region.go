@@ -148,6 +148,13 @@ func (r *Region) end(p *Part) (uint64, bool) {
 	return at.at, !at.over && at.at <= 1<<63
 }
 
+// Span is the part's bytes in all blocks, from its first to before end. The region must have
+// passed Check.
+func (r *Region) Span(p *Part) (first, end uint64) {
+	end, _ = r.end(p)
+	return r.Base + p.Offset, end
+}
+
 // reach adds up an address and notices when it leaves 64 bits.
 type reach struct {
 	at   uint64

@@ -19,8 +19,6 @@ func (c *Config) complete() error {
 		return fmt.Errorf("%w: tensor parallel rank %d of %d", ErrInvalid, c.TPRank, c.TPSize)
 	case c.PPRank < 0 || c.PPRank >= c.PPSize:
 		return fmt.Errorf("%w: pipeline rank %d of %d", ErrInvalid, c.PPRank, c.PPSize)
-	case c.PPSize > 1:
-		return fmt.Errorf("%w: pipeline parallelism (size %d) is not supported yet", ErrInvalid, c.PPSize)
 	case c.Writers < 0 || c.Writers > 64:
 		return fmt.Errorf("%w: %d writers, want at most 64", ErrInvalid, c.Writers)
 	}

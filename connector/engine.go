@@ -38,6 +38,8 @@ type Engine struct {
 	phase    phase
 	failed   error // set when the engine is poisoned
 	layout   *Layout
+	ours     cache    // what layout describes
+	limits   []uint32 // of its block ids, by group
 	metadata []byte
 	memory   []nixl.Registration
 	writers  *writers
@@ -87,7 +89,7 @@ func (e *Engine) Register(layout Layout) error {
 	if e.phase != opened {
 		return fmt.Errorf("%w: the cache is registered already or the engine is closed", ErrState)
 	}
-	if err := layout.complete(); err != nil {
+	if err := layout.complete(e.cfg.TPRank, e.cfg.TPSize); err != nil {
 		return err
 	}
 	memory, err := e.registerMemory(layout.Memory)
@@ -98,7 +100,8 @@ func (e *Engine) Register(layout Layout) error {
 	if err != nil {
 		return errors.Join(err, releaseAll(memory))
 	}
-	e.layout, e.metadata, e.memory = &layout, metadata, memory
+	e.layout, e.ours, e.metadata, e.memory = &layout, cacheOf(&layout), metadata, memory
+	e.limits = e.ours.limits()
 	e.start()
 	return nil
 }
@@ -129,7 +132,7 @@ func (e *Engine) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	e.cancel, e.phase = cancel, running
 	e.writers = startWriters(e.cfg.Writers, e.panicked)
-	l := newLoop(e, ctx, e.layout.cache())
+	l := newLoop(e, ctx)
 	safego.Go("loop", func(value any, stack []byte) {
 		e.poison(value, stack)
 		l.limp()
@@ -154,7 +157,7 @@ func (e *Engine) Metadata() ([]byte, error) {
 // over the step's slices. It does not block.
 func (e *Engine) Submit(s Step) error {
 	e.mu.Lock()
-	layout, phase, failed := e.layout, e.phase, e.failed
+	limits, phase, failed := e.limits, e.phase, e.failed
 	e.mu.Unlock()
 	switch {
 	case failed != nil:
@@ -162,7 +165,7 @@ func (e *Engine) Submit(s Step) error {
 	case phase != running:
 		return fmt.Errorf("%w: the cache is not registered, or the engine is closed", ErrState)
 	}
-	if err := s.check(layout); err != nil {
+	if err := s.check(limits, e.cfg.PPSize); err != nil {
 		return err
 	}
 	if err := e.events.begin(&s); err != nil {

@@ -23,7 +23,7 @@ func (l *loop) expect(x Expect) {
 	now := time.Now()
 	ex := l.expects[x.Tag]
 	if ex == nil {
-		ex = &expectation{since: now, peer: l.peerAt(x.Producer)}
+		ex = &expectation{since: now, peer: l.peerAt(keyOf(x.Producer))}
 		ex.peer.users++
 		l.expects[x.Tag] = ex
 	}
@@ -35,7 +35,7 @@ func (l *loop) expect(x Expect) {
 			l.failExpect(other, failf(ReasonCancelled, "replaced by a later request of the same id"))
 		}
 		l.expectsByID[x.RequestID] = ex
-		l.arrivals.Expect(x.RequestID, x.Producer.PPSize)
+		l.arrivals.Expect(x.RequestID, x.Producer.PPSize, x.Producer.TPSize)
 	}
 	l.connect(ex.peer, func(err *failure) { l.registerWith(ex, err) })
 }

@@ -117,5 +117,18 @@ func (w *world) empty(engines ...*testEngine) {
 		if s := e.Stats(); s.Expects+s.Offers+s.Registrations+s.Writes+s.Events != 0 {
 			w.Errorf("%s holds %+v", e.cfg.EngineID, s)
 		}
+		if n := e.entries(); n != 0 {
+			w.Errorf("%s has %d entries left in its tables", e.cfg.EngineID, n)
+		}
 	}
+}
+
+// entries is how many there are in the tables of requests.
+func (e *Engine) entries() int {
+	n := make(chan int)
+	e.post(func(l *loop) {
+		n <- len(l.expects) + len(l.expectsByID) + l.arrivals.Len() + l.incoming + len(l.offers) + len(l.waiting.present) + len(l.waiting.byBase) +
+			len(l.offersByName) + len(l.demands) + len(l.unmatched.present) + len(l.unmatched.byBase) + l.writing + len(l.posted)
+	})
+	return <-n
 }

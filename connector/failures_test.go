@@ -199,7 +199,7 @@ func TestNoiseFromPeersIsDropped(t *testing.T) {
 // TestBlockOutOfRangeFromPeer registers blocks that D does not have.
 func TestBlockOutOfRangeFromPeer(t *testing.T) {
 	inWorld(t, nixltest.Faults{}, nil, func(w *world) {
-		w.d.layout.Regions[0].NumBlocks, w.d.layout.Regions[1].NumBlocks, w.d.layout.Regions[2].NumBlocks = 999, 999, 999
+		w.d.limits[0] = 999
 		w.expect(1, "x", 998) // our own check is fooled; P's must not be
 		w.offer(2, "x", 3)
 		ev := w.wants(w.p, time.Second, 2, SendFailed, ReasonIncompatible)

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nixlpush/nixlpush/blocks"
 	"github.com/nixlpush/nixlpush/nixl"
 	"github.com/nixlpush/nixlpush/notify"
 )
@@ -24,6 +23,7 @@ func (e *Engine) describe(layout *Layout) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("get NIXL metadata: %w", err)
 	}
+	ours := cacheOf(layout)
 	m := notify.AgentMetadata{
 		EngineID:           e.cfg.EngineID,
 		AgentMetadata:      agent,
@@ -34,7 +34,7 @@ func (e *Engine) describe(layout *Layout) ([]byte, error) {
 		SSMSizes:           layout.SSMSizes,
 		AttnBackend:        layout.AttentionBackend,
 		PhysicalPerLogical: layout.PhysicalPerLogical,
-		Extension:          &notify.Extension{Features: features, Factors: e.cfg.Factors},
+		Extension:          &notify.Extension{Features: features, Factors: e.cfg.Factors, Cache: ours.onTheWire()},
 	}
 	for _, r := range layout.Regions {
 		m.BaseAddrs = append(m.BaseAddrs, r.Base)
@@ -56,13 +56,45 @@ func memName(m nixl.Mem) string {
 }
 
 // shake meets the ranks of a peer that this rank deals with. It blocks; it is called in
-// a goroutine of the peer's own and touches nothing of the loop.
-func (e *Engine) shake(ctx context.Context, peer peerKey, tpSize, ppSize int) ([]*remoteRank, *failure) {
-	if tpSize != e.cfg.TPSize || ppSize != 1 {
-		return nil, failf(ReasonIncompatible, "%s has tensor parallel size %d and pipeline parallel size %d, this engine %d and 1: unequal sizes are not supported yet",
-			peer.engineID, tpSize, ppSize, e.cfg.TPSize)
+// a goroutine of the peer's own and touches nothing of the loop. If it fails it returns
+// what it has loaded all the same.
+func (e *Engine) shake(ctx context.Context, peer peerKey) ([]*remoteRank, *failure) {
+	partners, err := e.partners(peer)
+	if err != nil {
+		return nil, failf(ReasonIncompatible, "%s cannot be dealt with: %w", peer.engineID, err)
 	}
-	frame, err := e.fetch(ctx, peer.host, peer.port, 0, e.cfg.TPRank)
+	var met []*remoteRank
+	for _, at := range partners {
+		rank, fail := e.ask(ctx, peer, at)
+		if fail != nil {
+			return nil, fail
+		}
+		met = append(met, rank)
+	}
+	if err := e.pair(peer, met); err != nil {
+		return nil, failf(ReasonIncompatible, "the KV cache of %s does not fit: %w", peer.engineID, err)
+	}
+	for i, r := range met {
+		r.regions = nil // the mapping has what is needed of them
+		if r.agent, err = e.nixl.Load(r.metadata); err != nil {
+			return met[:i], failf(ReasonUnreachable, "load NIXL metadata of %s, rank %v: %w", peer.engineID, r.address, err)
+		}
+		if k := slices.IndexFunc(met[:i], func(o *remoteRank) bool { return o.agent == r.agent }); k >= 0 {
+			return met[:i], failf(ReasonIncompatible, "ranks %v and %v of %s are the same NIXL agent", met[k].address, r.address, peer.engineID)
+		}
+		r.metadata = nil
+		if per := r.mapping.PerMiB(); per > fineGrained {
+			e.log.Info("a peer's cache is laid out so that WRITEs are fine-grained", "peer", peer, "rank", r.address, "descriptors per MiB", int(per))
+		}
+	}
+	return met, nil
+}
+
+// ask fetches and checks what one rank of a peer tells about itself.
+func (e *Engine) ask(ctx context.Context, peer peerKey, at address) (*remoteRank, *failure) {
+	ctx, cancel := context.WithTimeout(ctx, e.cfg.HandshakeTimeout)
+	defer cancel()
+	frame, err := e.fetch(ctx, peer.host, peer.port, at.pp, at.tp)
 	if err != nil {
 		return nil, failf(ReasonUnreachable, "handshake: %w", err)
 	}
@@ -80,15 +112,12 @@ func (e *Engine) shake(ctx context.Context, peer peerKey, tpSize, ppSize int) ([
 	if m.EngineID != peer.engineID {
 		return nil, failf(ReasonIncompatible, "the engine at %s:%d is %s, not %s as the router said", peer.host, peer.port, m.EngineID, peer.engineID)
 	}
-	rank, err := e.layout.match(m)
+	whole := peer.consumer // a consumer has the layers of all stages
+	theirs, err := e.layout.theirs(m, at.tp, peer.tpSize, whole)
 	if err != nil {
-		return nil, failf(ReasonIncompatible, "the KV cache of %s does not fit: %w", peer.engineID, err)
+		return nil, failf(ReasonIncompatible, "the KV cache of %s, rank %v, does not fit: %w", peer.engineID, at, err)
 	}
-	rank.hearsWriting = m.Extension.Has(featureWriting)
-	if rank.agent, err = e.nixl.Load(m.AgentMetadata); err != nil {
-		return nil, failf(ReasonUnreachable, "load NIXL metadata of %s: %w", peer.engineID, err)
-	}
-	return []*remoteRank{rank}, nil
+	return &remoteRank{address: at, cache: theirs, metadata: m.AgentMetadata, hearsWriting: m.Extension.Has(featureWriting)}, nil
 }
 
 // checkHash compares the compatibility hashes. m, which may be nil, can tell what differs.
@@ -120,89 +149,4 @@ func differences(ours, theirs map[string]string) string {
 		return ""
 	}
 	return "; " + strings.Join(list, ", ")
-}
-
-// match checks that a peer's cache has the geometry of this one and says where it lies.
-// The error names the first difference.
-func (c *Layout) match(m *notify.AgentMetadata) (*remoteRank, error) {
-	differ := func(what string, ours, theirs any) error {
-		return fmt.Errorf("%s is %v here and %v there", what, ours, theirs)
-	}
-	n := len(c.Regions)
-	switch {
-	case m.CacheLayout != c.Name:
-		return nil, differ("cache layout", c.Name, m.CacheLayout)
-	case m.AttnBackend != c.AttentionBackend:
-		return nil, differ("attention backend", c.AttentionBackend, m.AttnBackend)
-	case m.BlockSize != c.BlockSize:
-		return nil, differ("block size in tokens", c.BlockSize, m.BlockSize)
-	case m.PhysicalPerLogical != c.PhysicalPerLogical:
-		return nil, differ("kernel blocks per block", c.PhysicalPerLogical, m.PhysicalPerLogical)
-	case m.SSMSizes != c.SSMSizes:
-		return nil, differ("state sizes", c.SSMSizes, m.SSMSizes)
-	case len(m.BaseAddrs) != n:
-		return nil, differ("number of regions", n, len(m.BaseAddrs))
-	case len(m.BlockLens) != n || len(m.BlockStrides) != n:
-		return nil, fmt.Errorf("%d regions come with %d block lengths and %d strides", n, len(m.BlockLens), len(m.BlockStrides))
-	}
-	rank := &remoteRank{cache: cache{nil, c.Regions[0].Mem, uint64(m.DeviceID)}}
-	for i, ours := range c.Regions {
-		theirs, blockLen, err := remoteRegion(m, i)
-		if err != nil {
-			return nil, fmt.Errorf("region %d: %w", i, err)
-		}
-		switch {
-		case blockLen != ours.BlockLen:
-			return nil, differ(fmt.Sprintf("block length of region %d (%s)", i, ours.Name), ours.BlockLen, blockLen)
-		case m.RegionGroupIDs != nil && theirs.Group != ours.Group:
-			return nil, differ(fmt.Sprintf("group of region %d (%s)", i, ours.Name), ours.Group, theirs.Group)
-		case m.RegionMemTypes != nil && m.RegionMemTypes[i] != m.RegionMemTypes[0]:
-			return nil, fmt.Errorf("regions of several kinds of memory are not supported yet")
-		}
-		theirs.Group = ours.Group
-		rank.regions = append(rank.regions, c.wholeBlocks(i, theirs, blockLen))
-	}
-	var err error
-	if rank.mapping, err = blocks.NewMapping(c.cache().regions, rank.regions); err != nil {
-		return nil, err
-	}
-	if m.RegionMemTypes != nil {
-		rank.mem = nixl.DRAM
-		if m.RegionMemTypes[0] == memName(nixl.VRAM) {
-			rank.mem = nixl.VRAM
-		}
-	}
-	return rank, nil
-}
-
-// remoteRegion reads one region of a peer's description, which may be anything.
-func remoteRegion(m *notify.AgentMetadata, i int) (r blocks.Region, blockLen uint64, err error) {
-	numBlocks := m.NumBlocks
-	if m.RegionNumBlocks != nil {
-		if len(m.RegionNumBlocks) != len(m.BaseAddrs) {
-			return r, 0, fmt.Errorf("%d block counts for %d regions", len(m.RegionNumBlocks), len(m.BaseAddrs))
-		}
-		numBlocks = m.RegionNumBlocks[i]
-	}
-	r = blocks.Region{Base: m.BaseAddrs[i], Stride: m.BlockStrides[i]}
-	blockLen = m.BlockLens[i]
-	if m.RegionGroupIDs != nil {
-		if len(m.RegionGroupIDs) != len(m.BaseAddrs) {
-			return r, 0, fmt.Errorf("%d group ids for %d regions", len(m.RegionGroupIDs), len(m.BaseAddrs))
-		}
-		r.Group = m.RegionGroupIDs[i]
-	}
-	if m.RegionMemTypes != nil && len(m.RegionMemTypes) != len(m.BaseAddrs) {
-		return r, 0, fmt.Errorf("%d memory types for %d regions", len(m.RegionMemTypes), len(m.BaseAddrs))
-	}
-	switch {
-	case numBlocks < 1 || numBlocks > 1<<31:
-		return r, 0, fmt.Errorf("%d blocks", numBlocks)
-	case r.Stride < blockLen || r.Stride > 1<<40:
-		return r, 0, fmt.Errorf("blocks of %d bytes, %d bytes apart", blockLen, r.Stride)
-	case r.Base > 1<<63 || uint64(numBlocks)*r.Stride > 1<<63-r.Base:
-		return r, 0, fmt.Errorf("%d blocks of %d bytes at %#x wrap around", numBlocks, r.Stride, r.Base)
-	}
-	r.NumBlocks = uint32(numBlocks)
-	return r, blockLen, nil
 }

@@ -82,15 +82,17 @@ func (c *testCache) painted(ids []uint32, seed byte) bool {
 // slowPort is a peer's that accepts and never answers.
 const slowPort = 7777
 
-// site is the side channels of one test: who answers under which port.
-type site map[int]*Engine
+// site is the side channels of one test: who answers under which port for which rank.
+type site map[seat]*Engine
+
+type seat struct{ port, pp, tp int }
 
 func (s site) fetch(ctx context.Context, host string, port, pp, tp int) ([]byte, error) {
 	if port == slowPort {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	e := s[port]
+	e := s[seat{port, pp, tp}]
 	if e == nil {
 		return nil, errors.New("connection refused")
 	}
@@ -121,25 +123,30 @@ func newTestEngine(t testing.TB, s site, port int, tr nixl.Transport, change fun
 
 func startTestEngine(t testing.TB, s site, port int, tr nixl.Transport, w waker, change func(*Config)) *testEngine {
 	t.Helper()
+	cache := newTestCache(0xEE, 64*port%4096)
+	return &testEngine{openTestEngine(t, s, port, tr, w, change, cache.layout()), cache}
+}
+
+func openTestEngine(t testing.TB, s site, port int, tr nixl.Transport, w waker, change func(*Config), layout Layout) *Engine {
+	t.Helper()
 	cfg := Config{EngineID: fmt.Sprintf("engine-%d", port), Host: "127.0.0.1", Port: port, CompatHash: "h", EnforceCompat: true}
 	if change != nil {
 		change(&cfg)
 	}
-	e, err := open(cfg, tr, s.fetch, testLogger(t).With("engine", port), w)
+	e, err := open(cfg, tr, s.fetch, testLogger(t).With("engine", port, "pp", cfg.PPRank, "tp", cfg.TPRank), w)
 	if err != nil {
 		t.Fatal(err)
 	}
-	te := &testEngine{e, newTestCache(0xEE, 64*port%4096)}
-	if err := e.Register(te.cache.layout()); err != nil {
-		t.Fatal(err)
-	}
-	s[port] = e
 	t.Cleanup(func() {
 		if err := e.Close(); err != nil && !errors.Is(err, ErrState) {
 			t.Errorf("close: %v", err)
 		}
 	})
-	return te
+	if err := e.Register(layout); err != nil {
+		t.Fatal(err)
+	}
+	s[seat{port, cfg.PPRank, cfg.TPRank}] = e
+	return e
 }
 
 func (e *testEngine) endpoint() Endpoint {

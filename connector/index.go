@@ -57,10 +57,11 @@ type meetings[T comparable] struct {
 	keys       func(T) matchKeys
 	byTransfer index[T]
 	byBase     index[T]
+	present    map[T]struct{}
 }
 
 func newMeetings[T comparable](keys func(T) matchKeys) *meetings[T] {
-	return &meetings[T]{keys, index[T]{}, index[T]{}}
+	return &meetings[T]{keys, index[T]{}, index[T]{}, map[T]struct{}{}}
 }
 
 func (m *meetings[T]) add(item T) {
@@ -69,9 +70,15 @@ func (m *meetings[T]) add(item T) {
 		m.byTransfer.add(k.transfer, item)
 	}
 	m.byBase.add(k.base, item)
+	m.present[item] = struct{}{}
 }
 
+// remove takes an item out, if it is there.
 func (m *meetings[T]) remove(item T) {
+	if _, ok := m.present[item]; !ok {
+		return
+	}
+	delete(m.present, item)
 	k := m.keys(item)
 	if k.transfer != "" {
 		m.byTransfer.remove(k.transfer, item)

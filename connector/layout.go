@@ -2,15 +2,15 @@ package connector
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/nixlpush/nixlpush/blocks"
-	"github.com/nixlpush/nixlpush/nixl"
 	"github.com/nixlpush/nixlpush/notify"
 )
 
-// complete checks a Layout and fills in the defaults.
-func (c *Layout) complete() error {
+// complete checks the Layout of a tensor parallel rank and fills in the defaults.
+func (c *Layout) complete(rank, size int) error {
 	c.PhysicalPerLogical = max(c.PhysicalPerLogical, 1)
 	switch {
 	case len(c.Regions) == 0:
@@ -25,145 +25,83 @@ func (c *Layout) complete() error {
 			return fmt.Errorf("%w: memory %d: %d bytes at %#x", ErrInvalid, i, m.Len, m.Addr)
 		}
 	}
+	c.Regions = slices.Clone(c.Regions) // they are the caller's
 	for i := range c.Regions {
-		if err := c.checkRegion(&c.Regions[i]); err != nil {
+		if err := c.completeRegion(&c.Regions[i]); err != nil {
+			return fmt.Errorf("%w: region %d (%s): %w", ErrInvalid, i, c.Regions[i].Name, err)
+		}
+	}
+	return c.checkCache(rank, size)
+}
+
+// checkCache checks what the regions say of their blocks.
+func (c *Layout) checkCache(rank, size int) error {
+	if len(c.Regions) > notify.MaxRegions {
+		return fmt.Errorf("%w: %d regions, at most %d", ErrInvalid, len(c.Regions), notify.MaxRegions)
+	}
+	cache := cacheOf(c)
+	if err := cache.regions.Check(); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	if err := cache.regions.CheckRank(rank, size); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	for i := range c.Regions {
+		if err := c.checkParts(&c.Regions[i], &cache.regions[i]); err != nil {
 			return fmt.Errorf("%w: region %d (%s): %w", ErrInvalid, i, c.Regions[i].Name, err)
 		}
 	}
 	return nil
 }
 
-func (c *Layout) checkRegion(r *Region) error {
+func (c *Layout) completeRegion(r *Region) error {
+	if r.PerID == 0 {
+		r.PerID = c.PhysicalPerLogical
+	}
+	if r.Tokens == 0 {
+		r.Tokens = c.BlockSize
+	}
 	switch {
 	case r.NumBlocks < 1 || r.NumBlocks > 1<<22:
 		return fmt.Errorf("%d blocks", r.NumBlocks)
-	case r.BlockLen == 0 || r.Stride < r.BlockLen || r.Stride > 1<<40:
+	case r.BlockLen == 0 || r.BlockLen > 1<<40 || r.Stride == 0 || r.Stride > 1<<40:
 		return fmt.Errorf("blocks of %d bytes, %d bytes apart", r.BlockLen, r.Stride)
-	case r.NumBlocks%c.PhysicalPerLogical != 0:
-		return fmt.Errorf("%d blocks is not a multiple of %d, the blocks per block id", r.NumBlocks, c.PhysicalPerLogical)
-	case r.Group < blocks.AnyGroup || r.Group >= blocks.MaxGroups:
-		return fmt.Errorf("group %d", r.Group)
+	case r.PerID < 1 || r.NumBlocks%r.PerID != 0:
+		return fmt.Errorf("%d blocks is not a multiple of %d, the blocks per block id", r.NumBlocks, r.PerID)
+	case r.Tokens < OneState || r.Tokens > maxTokens:
+		return fmt.Errorf("%d tokens in a block", r.Tokens)
+	case r.Window < 0 || r.Window > math.MaxUint32:
+		return fmt.Errorf("window of %d tokens", r.Window)
 	case r.Mem != c.Regions[0].Mem:
 		return fmt.Errorf("memory of type %d beside %d: regions of several kinds are not supported yet", r.Mem, c.Regions[0].Mem)
-	}
-	size := uint64(r.NumBlocks-1)*r.Stride + r.BlockLen
-	inside := slices.ContainsFunc(c.Memory, func(m Memory) bool {
-		return m.Mem == r.Mem && r.Base >= m.Addr && size <= m.Len && r.Base-m.Addr <= m.Len-size
-	})
-	if !inside {
-		return fmt.Errorf("%d bytes at %#x are not within the memory to register", size, r.Base)
+	case len(r.Parts) > 0:
+		return nil // where they lie is checked with them
+	case r.Stride < r.BlockLen:
+		return fmt.Errorf("blocks of %d bytes, %d bytes apart", r.BlockLen, r.Stride)
 	}
 	return nil
 }
 
-// groups is how many lists of block ids a request has.
-func (c *Layout) groups() int {
-	n := 1
-	for _, r := range c.Regions {
-		n = max(n, r.Group+1)
+// maxTokens in a block.
+const maxTokens = 1 << 24
+
+// checkParts checks that what is in the blocks has no more bytes than blocks have, and lies
+// in memory that is to be registered.
+func (c *Layout) checkParts(r *Region, in *blocks.Region) error {
+	if n := in.BlockBytes(); n > r.BlockLen {
+		return fmt.Errorf("its parts have %d bytes in a block of %d", n, r.BlockLen)
 	}
-	return n
-}
-
-// logicalBlocks is how many block ids there are.
-func (c *Layout) logicalBlocks() int {
-	n := c.Regions[0].NumBlocks
-	for _, r := range c.Regions {
-		n = min(n, r.NumBlocks)
-	}
-	return n / c.PhysicalPerLogical
-}
-
-// cache is where the blocks of one worker lie: of this one, or of a peer.
-type cache struct {
-	regions blocks.Cache
-	mem     nixl.Mem
-	device  uint64
-}
-
-func (c *Layout) cache() cache {
-	var regions blocks.Cache
-	for i, r := range c.Regions {
-		regions = append(regions, c.wholeBlocks(i, blocks.Region{
-			Base: r.Base, Stride: r.Stride, NumBlocks: uint32(r.NumBlocks), Group: r.Group}, r.BlockLen))
-	}
-	return cache{regions, c.Regions[0].Mem, uint64(c.DeviceID)}
-}
-
-// wholeBlocks completes region i as far as vLLM 0.32 describes it: what is in a block is
-// not known, so that blocks can only be moved whole.
-func (c *Layout) wholeBlocks(i int, r blocks.Region, blockLen uint64) blocks.Region {
-	r.Name, r.PerID, r.Tokens = c.Regions[i].Name, uint32(c.PhysicalPerLogical), uint32(c.BlockSize)
-	r.Parts = []blocks.Part{{Component: "block", Size: blockLen, Layers: blocks.One(uint32(i)), Heads: blocks.One(0), HeadsOf: 1}}
-	return r
-}
-
-// check validates a step against the cache before anything of it is taken.
-func (s *Step) check(layout *Layout) error {
-	for i := range s.Expects {
-		x := &s.Expects[i]
-		err := checkIDs(x.RequestID, x.TransferID, x.RemoteRequestID)
-		if err == nil {
-			err = x.Producer.check()
+	for i := range in.Parts {
+		p := &in.Parts[i]
+		if len(r.Parts) > 0 && p.Component == wholeBlock {
+			return fmt.Errorf("component %q: the name is reserved", wholeBlock)
 		}
-		if err == nil && len(x.Blocks) > 0 {
-			err = x.Blocks.check(layout)
-		}
-		if err != nil {
-			return fmt.Errorf("%w: expect %d (%.64q): %w", ErrInvalid, i, x.RequestID, err)
-		}
-	}
-	for i := range s.Offers {
-		o := &s.Offers[i]
-		err := checkIDs(o.RequestID, o.TransferID)
-		if err == nil {
-			err = o.Blocks.check(layout)
-		}
-		if err == nil && o.Lease < 0 {
-			err = fmt.Errorf("lease of %v", o.Lease)
-		}
-		if err != nil {
-			return fmt.Errorf("%w: offer %d (%.64q): %w", ErrInvalid, i, o.RequestID, err)
-		}
-	}
-	return nil
-}
-
-func checkIDs(requestID string, others ...string) error {
-	if requestID == "" {
-		return fmt.Errorf("no request id")
-	}
-	for _, id := range append(others, requestID) {
-		if len(id) > notify.MaxID {
-			return fmt.Errorf("id of %d bytes, limit is %d", len(id), notify.MaxID)
-		}
-	}
-	return nil
-}
-
-func (p *Endpoint) check() error {
-	p.TPSize, p.PPSize = max(p.TPSize, 1), max(p.PPSize, 1)
-	switch {
-	case p.EngineID == "" || len(p.EngineID) > notify.MaxID:
-		return fmt.Errorf("producer's engine id of %d bytes", len(p.EngineID))
-	case p.Host == "" || len(p.Host) > notify.MaxID:
-		return fmt.Errorf("producer's host of %d bytes", len(p.Host))
-	case p.Port < 1 || p.Port > 65535:
-		return fmt.Errorf("producer's port %d is not within 1 and 65535", p.Port)
-	}
-	return nil
-}
-
-func (b BlockIDs) check(layout *Layout) error {
-	if len(b) != layout.groups() {
-		return fmt.Errorf("%d lists of block ids, the cache has %d groups", len(b), layout.groups())
-	}
-	limit := uint32(layout.logicalBlocks())
-	for g, ids := range b {
-		for _, id := range ids {
-			if id >= limit {
-				return fmt.Errorf("group %d: block id %d is out of range: the cache has %d blocks", g, id, limit)
-			}
+		first, end := in.Span(p)
+		inside := slices.ContainsFunc(c.Memory, func(m Memory) bool {
+			return m.Mem == r.Mem && first >= m.Addr && end <= m.Addr+m.Len
+		})
+		if !inside {
+			return fmt.Errorf("component %.64s: %d bytes at %#x are not within the memory to register", p.Component, end-first, first)
 		}
 	}
 	return nil

@@ -27,12 +27,12 @@ func TestLayoutRefuses(t *testing.T) {
 	} {
 		l := newTestCache(0, 0).layout()
 		change(&l)
-		if err := l.complete(); !errors.Is(err, ErrInvalid) {
+		if err := l.complete(0, 1); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	l := newTestCache(0, 0).layout()
-	if err := l.complete(); err != nil {
+	if err := l.complete(0, 1); err != nil {
 		t.Error(err)
 	}
 }

@@ -28,8 +28,7 @@ const (
 // loop owns the tables of an engine. All its fields belong to its goroutine.
 type loop struct {
 	*Engine
-	ctx   context.Context // ends when the engine closes
-	cache cache           // this worker's
+	ctx context.Context // ends when the engine closes
 
 	expects       map[uint64]*expectation // by tag
 	expectsByID   map[string]*expectation // those with blocks, by request id
@@ -37,13 +36,13 @@ type loop struct {
 	incoming      int // expectations that are being written
 	nextHeartbeat time.Time
 
-	offers            map[uint64]*offer // by tag
-	waiting           *meetings[*offer]
-	offersByName      index[*offer]
-	registrations     *meetings[*registration]
-	registrationsByID map[string]*registration
-	writing           int // handed to the writers and not back yet
-	posted            map[*write]*offer
+	offers       map[uint64]*offer // by tag
+	waiting      *meetings[*offer]
+	offersByName index[*offer]
+	demands      map[demandKey]*demand
+	unmatched    *meetings[*demand]
+	writing      int // handed to the writers and not back yet
+	posted       map[*write]*offer
 
 	peers   map[peerKey]*peer
 	retired []*peer
@@ -57,20 +56,20 @@ type loop struct {
 	stats         Stats
 }
 
-func newLoop(e *Engine, ctx context.Context, cache cache) *loop {
+func newLoop(e *Engine, ctx context.Context) *loop {
 	return &loop{
-		Engine: e, ctx: ctx, cache: cache,
-		expects:           map[uint64]*expectation{},
-		expectsByID:       map[string]*expectation{},
-		arrivals:          notify.NewCounter(e.cfg.TPSize),
-		offers:            map[uint64]*offer{},
-		waiting:           newMeetings(func(o *offer) matchKeys { return o.keys }),
-		offersByName:      index[*offer]{},
-		registrations:     newMeetings(func(r *registration) matchKeys { return r.keys }),
-		registrationsByID: map[string]*registration{},
-		posted:            map[*write]*offer{},
-		peers:             map[peerKey]*peer{},
-		agents:            map[string]int{},
+		Engine: e, ctx: ctx,
+		expects:      map[uint64]*expectation{},
+		expectsByID:  map[string]*expectation{},
+		arrivals:     notify.NewCounter(e.cfg.TPSize),
+		offers:       map[uint64]*offer{},
+		waiting:      newMeetings(func(o *offer) matchKeys { return o.keys }),
+		offersByName: index[*offer]{},
+		demands:      map[demandKey]*demand{},
+		unmatched:    newMeetings(func(d *demand) matchKeys { return d.keys }),
+		posted:       map[*write]*offer{},
+		peers:        map[peerKey]*peer{},
+		agents:       map[string]int{},
 	}
 }
 
@@ -143,7 +142,7 @@ func (l *loop) handle(m nixl.Notification) {
 	}
 	switch message.Kind {
 	case notify.KindRegistration:
-		l.register(message.Registration)
+		l.register(m.Agent, message.Registration)
 	case notify.KindCompletion:
 		l.completed(m.Agent, message.RequestID, message.TPSize)
 	case notify.KindWriting:
@@ -176,7 +175,7 @@ func (l *loop) sweep(now time.Time) {
 		return
 	}
 	l.nextSweep = now.Add(sweepEvery)
-	if len(l.expects)+len(l.offers)+len(l.registrationsByID) == 0 {
+	if len(l.expects)+len(l.offers)+len(l.demands) == 0 {
 		l.nextSweep = now.Add(sweepIdle)
 	}
 	for _, ex := range l.expects {
@@ -189,11 +188,8 @@ func (l *loop) sweep(now time.Time) {
 			l.expireOffer(o)
 		}
 	}
-	for _, r := range l.registrationsByID {
-		if now.After(r.postBefore) {
-			l.dropRegistration(r)
-			l.log.Info("a consumer's registration ran out without an offer", "request", r.RequestID, "from", r.peer)
-		}
+	for _, d := range l.demands {
+		l.sweepDemand(d, now)
 	}
 	l.sendHeartbeats(now)
 	l.tidyPeers(now)
@@ -255,7 +251,7 @@ func (l *loop) complain(what string, err error) {
 func (l *loop) publish() {
 	s := l.stats
 	s.Expects, s.Offers = uint64(len(l.expects)), uint64(len(l.offers))
-	s.Registrations, s.Writes = uint64(len(l.registrationsByID)), uint64(len(l.posted))
+	s.Registrations, s.Writes = uint64(len(l.unmatched.present)), uint64(len(l.posted))
 	s.Peers = uint64(len(l.peers) + len(l.retired))
 	if s != l.published {
 		l.published = s

@@ -13,16 +13,10 @@ type offer struct {
 	keys     matchKeys
 	since    time.Time
 	deadline time.Time // of the lease
-	reg      *registration
-	job      *write // what is being written; nil before
-}
-
-// registration is what a consumer asked for, and until when it may be written.
-type registration struct {
-	*notify.Registration
-	keys       matchKeys
-	postBefore time.Time
-	peer       *peer
+	demand   *demand   // that it serves; nil before
+	writes   []*write  // one for each rank of the consumer that has registered
+	active   int       // of them, those that may still read the blocks
+	failed   *failure  // why it will be reported as failed, once none is active
 }
 
 // offer takes in one entry of a step.
@@ -35,16 +29,10 @@ func (l *loop) offer(in Offer) {
 	o := &offer{Offer: in, since: now, deadline: now.Add(lease),
 		keys: keysOf(in.TransferID, in.RequestID)}
 	l.offers[o.Tag] = o
-	if reg, ok := l.registrations.find(o.keys); ok {
-		l.stats.RegistrationFirst++
-		l.dropRegistration(reg)
-		l.push(o, reg)
-		return
-	}
-	l.waiting.add(o)
 	for _, name := range o.names() {
 		l.offersByName.add(name, o)
 	}
+	l.seek(o)
 }
 
 // names are what a heartbeat may call it.
@@ -56,177 +44,207 @@ func (o *offer) names() []string {
 	return names
 }
 
-// register takes in a consumer's PUSH_REG.
-func (l *loop) register(in *notify.Registration) {
-	ttl := in.TTL
-	if ttl <= 0 {
-		ttl = l.cfg.ReceiveTimeout // a stock consumer names none and waits for ever
-	}
-	reg := &registration{Registration: in, postBefore: time.Now().Add(ttl),
-		keys: keysOf(in.TransferID, in.RequestID)}
-	if old := l.registrationsByID[in.RequestID]; old != nil {
-		l.dropRegistration(old) // sent again: the newest blocks count
-	}
-	reg.peer = l.peerAt(Endpoint{in.DecodeEngineID, in.DecodeHost, in.DecodePort, in.DecodeTPSize, 1})
-	if o, ok := l.waiting.find(reg.keys); ok {
-		l.stats.OfferFirst++
-		l.stopWaiting(o)
-		l.push(o, reg)
+// seek matches an offer with a demand, or lets it wait for one.
+func (l *loop) seek(o *offer) {
+	d, ok := l.unmatched.find(o.keys)
+	if !ok {
+		l.waiting.add(o)
 		return
 	}
-	if len(l.registrationsByID) >= maxRegistrations {
-		l.log.Error("too many registrations wait for an offer; dropped one", "request", in.RequestID, "from", reg.peer)
-		return
-	}
-	reg.peer.users++
-	l.registrations.add(reg)
-	l.registrationsByID[in.RequestID] = reg
-	l.connect(reg.peer, func(err *failure) { // now, so that it is done when the offer comes
-		if err != nil {
-			l.log.Warn("a consumer that has registered cannot be reached", "peer", reg.peer, "why", err)
-		}
-	})
+	l.stats.RegistrationFirst++
+	l.unmatched.remove(d)
+	o.demand, d.offer = d, o
+	l.connect(d.peer, func(err *failure) { l.consumerMet(d, err) })
 }
 
-// maxRegistrations bounds what strangers can make an engine hold.
-const maxRegistrations = 1 << 17
-
-func (l *loop) stopWaiting(o *offer) {
-	l.waiting.remove(o)
-	for _, name := range o.names() {
-		l.offersByName.remove(name, o)
+// serve writes to each rank of the consumer that has registered and is not written yet.
+func (l *loop) serve(o *offer) {
+	for _, r := range o.demand.peer.ranks {
+		if reg := o.demand.regs[r.agent]; reg != nil && reg.write == nil && o.failed == nil {
+			l.startWrite(o, reg, r)
+		}
 	}
 }
 
-func (l *loop) dropRegistration(reg *registration) {
-	l.registrations.remove(reg)
-	delete(l.registrationsByID, reg.RequestID)
-	reg.peer.release()
-}
-
-// push writes a matched offer once its consumer is known.
-func (l *loop) push(o *offer, reg *registration) {
-	o.reg = reg
-	matched := time.Now()
-	reg.peer.users++
-	l.connect(reg.peer, func(err *failure) {
-		if l.offers[o.Tag] != o {
-			return // cancelled or expired meanwhile
-		}
-		if err != nil {
-			l.endOffer(o, err)
-			return
-		}
-		l.startWrite(o, matched)
-	})
-}
-
-func (l *loop) startWrite(o *offer, matched time.Time) {
-	o.job = &write{
-		source:     l.cache,
+func (l *loop) startWrite(o *offer, reg *registration, to *remoteRank) {
+	w := &write{
+		source:     l.ours,
 		have:       o.Blocks,
-		want:       o.reg.Blocks,
-		target:     o.reg.peer.ranks[0],
-		notif:      notify.Completion(o.reg.RequestID, l.cfg.TPSize),
-		matched:    matched,
-		postBefore: o.reg.postBefore,
+		want:       reg.Blocks,
+		tokens:     o.Tokens,
+		target:     to,
+		notif:      notify.Completion(reg.RequestID, l.cfg.TPSize),
+		matched:    latest(o.since, reg.since),
+		postBefore: reg.postBefore,
 		transport:  l.nixl,
 	}
-	job := o.job
+	reg.write = w
+	o.writes = append(o.writes, w)
+	o.active++
 	l.writing++
-	l.writers.submit(job, func() { l.post(func(l *loop) { l.written(o, job) }) })
-	l.announceWrite(o)
+	l.writers.submit(w, func() { l.post(func(l *loop) { l.written(o, w) }) })
+	l.announceWrite(o, reg, to)
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // announceWrite tells the consumer, while a writer thread prepares the WRITE.
-func (l *loop) announceWrite(o *offer) {
-	for _, r := range o.reg.peer.ranks {
-		if !r.hearsWriting {
-			continue
-		}
-		if err := l.nixl.Notify(r.agent, notify.Writing(o.reg.RequestID)); err != nil {
-			l.stats.FailedNotifications++
-			l.log.Debug("begin of a WRITE not told", "request", o.RequestID, "to", o.reg.peer, "why", err)
-		}
+func (l *loop) announceWrite(o *offer, reg *registration, to *remoteRank) {
+	if !to.hearsWriting {
+		return
+	}
+	if err := l.nixl.Notify(to.agent, notify.Writing(reg.RequestID)); err != nil {
+		l.stats.FailedNotifications++
+		l.log.Debug("begin of a WRITE not told", "request", o.RequestID, "to", o.demand.peer, "rank", to.address, "why", err)
 	}
 }
 
-// written continues after a writer has dealt with the job.
+// written continues after a writer has dealt with a write.
 func (l *loop) written(o *offer, w *write) {
 	l.writing--
-	if w.failed != nil {
-		if w.failed.reason == ReasonWriteFailed {
-			o.reg.peer.broken = true
-		}
-		if l.offers[o.Tag] == o {
-			l.endOffer(o, w.failed)
-		}
-		return
-	}
-	if w.done {
+	switch {
+	case w.abandoned:
+	case w.failed != nil:
+		l.writeEnded(o, w, w.failed)
+	case w.done:
 		l.finishWrite(o, w, nil)
-		return
+	default:
+		l.posted[w] = o
 	}
-	l.posted[w] = o
 }
 
 // finishWrite is called once per posted WRITE, when it is over.
 func (l *loop) finishWrite(o *offer, w *write, err error) {
-	took := time.Since(w.postedAt)
+	w.ended = time.Now()
 	if rerr := w.release(); rerr != nil {
 		l.log.Error("release of a finished WRITE", "request", o.RequestID, "why", rerr)
 	}
+	var why *failure
 	if err != nil {
-		o.reg.peer.broken = true
-		l.endOffer(o, failf(ReasonWriteFailed, "WRITE to %s: %w", o.reg.peer, err))
-		return
+		why = failf(ReasonWriteFailed, "WRITE to %s, rank %v: %w", o.demand.peer, w.target.address, err)
 	}
-	l.stats.Sent++
-	l.stats.Bytes += w.bytes
-	l.stats.Descriptors += w.descriptors
-	l.stats.BlockPairs += w.pairs
-	l.dropOffer(o)
-	l.events.end(Event{Tag: o.Tag, Kind: Sent, Bytes: w.bytes, Descriptors: w.descriptors, BlockPairs: w.pairs,
-		Post: w.post, Write: took, Match: w.postedAt.Sub(w.matched)})
-	l.log.Debug("sent", "request", o.RequestID, "to", o.reg.peer, "bytes", w.bytes, "pairs", w.pairs,
-		"descriptors", w.descriptors, "match", w.postedAt.Sub(w.matched), "post", w.post, "write", took)
+	l.writeEnded(o, w, why)
 }
 
-// endOffer reports an offer that was not written. It must not be called while a WRITE of
-// it may still read the blocks.
-func (l *loop) endOffer(o *offer, why *failure) {
+// writeEnded is called once per write that was not abandoned, when it reads no blocks any more.
+func (l *loop) writeEnded(o *offer, w *write, why *failure) {
+	w.take() // of a writer that has panicked
+	o.active--
+	if why != nil {
+		if why.reason == ReasonWriteFailed {
+			o.demand.peer.broken = true
+		}
+		l.failOffer(o, why)
+		return
+	}
+	l.settle(o)
+}
+
+// settle reports an offer if nothing of it is left to do.
+func (l *loop) settle(o *offer) {
+	switch {
+	case o.active > 0:
+	case o.failed != nil:
+		l.endFailed(o)
+	case len(o.writes) == o.demand.ranks:
+		l.endSent(o)
+	}
+}
+
+// endSent reports an offer that every rank of the consumer has got.
+func (l *loop) endSent(o *offer) {
+	ev := Event{Tag: o.Tag, Kind: Sent}
+	first, last := o.writes[0].postedAt, time.Time{}
+	for _, w := range o.writes {
+		ev.Bytes, ev.Descriptors, ev.BlockPairs = ev.Bytes+w.bytes, ev.Descriptors+w.descriptors, ev.BlockPairs+w.pairs
+		ev.Post += w.post
+		ev.Match = max(ev.Match, w.postedAt.Sub(w.matched))
+		last = latest(last, w.ended)
+		if w.postedAt.Before(first) {
+			first = w.postedAt
+		}
+	}
+	ev.Write = last.Sub(first)
+	l.stats.Sent++
+	l.stats.Bytes += ev.Bytes
+	l.stats.Descriptors += ev.Descriptors
+	l.stats.BlockPairs += ev.BlockPairs
+	l.log.Debug("sent", "request", o.RequestID, "to", o.demand.peer, "ranks", len(o.writes), "bytes", ev.Bytes, "pairs", ev.BlockPairs,
+		"descriptors", ev.Descriptors, "match", ev.Match, "post", ev.Post, "write", ev.Write)
+	l.dropOffer(o)
+	l.events.end(ev)
+}
+
+// endFailed reports an offer that was not, or not wholly, written. It must not be called
+// while a WRITE of it may still read the blocks.
+func (l *loop) endFailed(o *offer) {
 	l.dropOffer(o)
 	l.stats.SendFailed++
-	switch why.reason {
+	switch o.failed.reason {
 	case ReasonLeaseExpired:
 		l.stats.ExpiredOffers++
 	case ReasonWriteFailed:
 		l.stats.FailedTransfers++
 	}
-	l.events.end(Event{Tag: o.Tag, Kind: SendFailed, Reason: why.reason, Message: why.Error()})
-	l.log.Warn("send failed", "request", o.RequestID, "after", time.Since(o.since), "why", why)
+	l.events.end(Event{Tag: o.Tag, Kind: SendFailed, Reason: o.failed.reason, Message: o.failed.Error()})
+	l.log.Warn("send failed", "request", o.RequestID, "after", time.Since(o.since), "why", o.failed)
 }
 
 func (l *loop) dropOffer(o *offer) {
 	delete(l.offers, o.Tag)
-	if o.reg != nil {
-		o.reg.peer.release()
+	for _, name := range o.names() {
+		l.offersByName.remove(name, o)
+	}
+	if o.demand != nil {
+		l.endDemand(o.demand)
 		return
 	}
-	l.stopWaiting(o)
+	l.waiting.remove(o)
 }
 
-// abandonOffer ends an offer early unless a WRITE is, or is about to be, posted.
-func (l *loop) abandonOffer(o *offer, why *failure) {
-	if o.job == nil || o.job.take() {
-		l.endOffer(o, why)
+// failOffer gives an offer up for the first reason of all. What is not posted will not be;
+// what is, is waited for.
+func (l *loop) failOffer(o *offer, why *failure) {
+	if o.failed == nil {
+		o.failed = why
 	}
+	l.abandonWrites(o)
+	l.settle(o)
+}
+
+// abandonWrites takes the writes of an offer away from the writers, except those that are, or
+// are about to be, posted.
+func (l *loop) abandonWrites(o *offer) (abandoned int) {
+	for _, w := range o.writes {
+		if w.take() {
+			w.abandoned = true
+			o.active--
+			abandoned++
+		}
+	}
+	return abandoned
+}
+
+// abandonOffer ends an offer early unless all of it is, or is about to be, posted.
+func (l *loop) abandonOffer(o *offer, why *failure) {
+	if l.abandonWrites(o) == 0 && o.demand != nil && len(o.writes) == o.demand.ranks {
+		return
+	}
+	l.failOffer(o, why)
 }
 
 func (l *loop) expireOffer(o *offer) {
+	if o.failed != nil {
+		return // a WRITE of it is waited for
+	}
 	what := "no consumer registered for it"
-	if o.reg != nil {
-		what = fmt.Sprintf("%s could not be written to in time", o.reg.peer)
+	if d := o.demand; d != nil {
+		what = fmt.Sprintf("%d of %d ranks of %s have registered, %d could be written to in time", len(d.regs), d.ranks, d.peer, len(o.writes)-o.active)
 	}
 	l.abandonOffer(o, failf(ReasonLeaseExpired, "lease ended after %v: %s", time.Since(o.since).Round(time.Millisecond), what))
 }

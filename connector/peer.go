@@ -1,7 +1,6 @@
 package connector
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -18,42 +17,47 @@ const (
 	peerReady
 )
 
-// peerKey names a peer. An engine that is found under another address is another peer.
+// peerKey names a peer. An engine that is found under another address, or that is met in
+// the other role or with other sizes, is another peer.
 type peerKey struct {
 	engineID string
 	host     string
 	port     int
+	consumer bool // it is written to; else it writes
+	tpSize   int
+	ppSize   int
+}
+
+func (p peerKey) String() string { return fmt.Sprintf("%s at %s:%d", p.engineID, p.host, p.port) }
+
+// keyOf is the key of a producer.
+func keyOf(e Endpoint) peerKey {
+	return peerKey{engineID: e.EngineID, host: e.Host, port: e.Port, tpSize: max(1, e.TPSize), ppSize: max(1, e.PPSize)}
 }
 
 // peer is a remote engine: the ranks of it that this rank deals with.
 type peer struct {
 	peerKey
-	tpSize, ppSize int
-	state          peerState
-	ranks          []*remoteRank
-	waiting        []func(*failure)
-	users          int  // expects, registrations and offers that refer to it
-	broken         bool // something failed: meet it anew once nobody uses it
-	lastUsed       time.Time
+	state    peerState
+	ranks    []*remoteRank
+	waiting  []func(*failure)
+	users    int  // expects and demands that refer to it
+	broken   bool // something failed: meet it anew once nobody uses it
+	lastUsed time.Time
 }
 
 // remoteRank is one loaded agent.
 type remoteRank struct {
+	address
 	agent   string
-	mapping *blocks.Mapping // from this rank to that
+	mapping *blocks.Mapping // of what one of the two writes to the other
 	cache
-	hearsWriting bool // it wants to hear when a WRITE begins
+	metadata     []byte // until it is loaded
+	hearsWriting bool   // it wants to hear when a WRITE begins
 }
 
-func (p *peer) String() string { return fmt.Sprintf("%s at %s:%d", p.engineID, p.host, p.port) }
-
 func (p *peer) has(agent string) bool {
-	for _, r := range p.ranks {
-		if r.agent == agent {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.ranks, func(r *remoteRank) bool { return r.agent == agent })
 }
 
 func (p *peer) release() {
@@ -63,15 +67,14 @@ func (p *peer) release() {
 
 // peerAt returns the peer to use from now on. A broken one is retired: those who use it
 // keep it, everybody else meets the engine anew, which may have been restarted.
-func (l *loop) peerAt(e Endpoint) *peer {
-	key := peerKey{e.EngineID, e.Host, e.Port}
+func (l *loop) peerAt(key peerKey) *peer {
 	p := l.peers[key]
 	if p != nil && p.broken {
 		l.retire(p)
 		p = nil
 	}
 	if p == nil {
-		p = &peer{peerKey: key, tpSize: max(1, e.TPSize), ppSize: max(1, e.PPSize), lastUsed: time.Now()}
+		p = &peer{peerKey: key, lastUsed: time.Now()}
 		l.peers[key] = p
 	}
 	return p
@@ -95,15 +98,12 @@ func (l *loop) connect(p *peer, then func(*failure)) {
 // dial shakes hands in a goroutine of the peer's own, so that a dead peer delays no other.
 func (l *loop) dial(p *peer) {
 	l.dialing++
-	key, tpSize, ppSize := p.peerKey, p.tpSize, p.ppSize
-	ctx, cancel := context.WithTimeout(l.ctx, l.cfg.HandshakeTimeout)
 	panicked := func(value any, stack []byte) {
 		l.panicked(value, stack)
 		l.post(func(l *loop) { l.met(p, nil, failf(ReasonInternal, "%v", value)) })
 	}
 	safego.Go("handshake "+p.String(), panicked, func() {
-		defer cancel()
-		ranks, err := l.shake(ctx, key, tpSize, ppSize)
+		ranks, err := l.shake(l.ctx, p.peerKey)
 		l.post(func(l *loop) { l.met(p, ranks, err) })
 	})
 }
@@ -111,16 +111,19 @@ func (l *loop) dial(p *peer) {
 // met takes in the result of a handshake.
 func (l *loop) met(p *peer, ranks []*remoteRank, err *failure) {
 	l.dialing--
+	for _, r := range ranks {
+		l.agents[r.agent]++
+	}
 	if err != nil {
 		l.stats.FailedHandshakes++
 		l.log.Warn("handshake failed", "peer", p, "why", err)
 		p.state = peerNew
-	} else {
-		l.log.Info("handshake done", "peer", p)
-		p.state, p.ranks = peerReady, ranks
-		for _, r := range ranks {
-			l.agents[r.agent]++
+		if len(ranks) > 0 {
+			l.retired = append(l.retired, &peer{peerKey: p.peerKey, ranks: ranks})
 		}
+	} else {
+		l.log.Info("handshake done", "peer", p, "ranks", len(ranks))
+		p.state, p.ranks = peerReady, ranks
 	}
 	p.lastUsed = time.Now()
 	waiting := p.waiting

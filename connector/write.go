@@ -14,6 +14,7 @@ type write struct {
 	transport  nixl.Transport
 	source     cache
 	have, want [][]uint32
+	tokens     uint64 // that both lists end with, 0 if not known
 	target     *remoteRank
 	notif      []byte
 	matched    time.Time // when both offer and registration were there
@@ -21,7 +22,9 @@ type write struct {
 
 	// Whoever sets claimed decides: the writer that is about to post, or the loop that gives
 	// the offer up. So an offer is never reported while a WRITE may still be posted.
-	claimed atomic.Bool
+	claimed   atomic.Bool
+	abandoned bool      // the loop has claimed it
+	ended     time.Time // set by the loop
 
 	// Set by the writer.
 	request                   nixl.Request
@@ -70,9 +73,9 @@ func (wr *writer) run(w *write) {
 }
 
 func (wr *writer) prepare(w *write) *failure {
-	plan, err := wr.planner.Plan(w.target.mapping, w.have, w.want, 0)
+	plan, err := wr.planner.Plan(w.target.mapping, w.have, w.want, w.tokens)
 	if err != nil {
-		return failf(ReasonIncompatible, "map blocks to %s: %w", w.target.agent, err)
+		return failf(ReasonIncompatible, "map blocks to %s, rank %v: %w", w.target.agent, w.target.address, err)
 	}
 	wr.local, wr.remote = wr.local[:0], wr.remote[:0]
 	for _, c := range plan.Copies {

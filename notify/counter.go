@@ -20,7 +20,7 @@ type Counter struct {
 
 type arrivals struct {
 	ppSize  int
-	writers int // per pipeline stage; the most that any completion has said
+	writers int // per pipeline stage; the most that the router or any completion has said
 	senders map[string]struct{}
 }
 
@@ -29,10 +29,11 @@ func NewCounter(tpSize int) *Counter {
 	return &Counter{tpSize: max(tpSize, 1), requests: make(map[string]*arrivals)}
 }
 
-// Expect starts counting for a request whose producer has ppSize pipeline stages. If the
-// request is being counted it starts again from zero.
-func (c *Counter) Expect(requestID string, ppSize int) {
-	c.requests[requestID] = &arrivals{ppSize: max(ppSize, 1)}
+// Expect starts counting for a request whose producer has ppSize pipeline stages and, as far
+// as D knows, tensor parallel size producerTP. If the request is being counted it starts
+// again from zero.
+func (c *Counter) Expect(requestID string, ppSize, producerTP int) {
+	c.requests[requestID] = &arrivals{ppSize: max(ppSize, 1), writers: max(1, producerTP/c.tpSize)}
 }
 
 // Arrive counts the completion that sender, a NIXL agent, has sent for a request.
@@ -45,7 +46,7 @@ func (c *Counter) Arrive(requestID, sender string, producerTP int) Outcome {
 	if _, seen := a.senders[sender]; seen {
 		return Duplicate
 	}
-	a.writers = max(a.writers, 1, producerTP/c.tpSize)
+	a.writers = max(a.writers, producerTP/c.tpSize)
 	if len(a.senders)+1 >= a.ppSize*a.writers {
 		delete(c.requests, requestID)
 		return Done

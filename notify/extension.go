@@ -19,6 +19,7 @@ type Extension struct {
 	Version  int               // of the extension; [AgentMetadata.Encode] writes 1 for 0
 	Features []string          // used only if both sides name them
 	Factors  map[string]string // what the compatibility hash was made from
+	Cache    []CacheRegion     // what is in the blocks; nil: the engine does not say
 }
 
 // Has reports whether the engine names the feature. A nil Extension (a stock engine)
@@ -28,7 +29,11 @@ func (e *Extension) Has(feature string) bool {
 }
 
 func appendExtension(b []byte, e *Extension) []byte {
-	b = msgp.AppendMapHeader(msgp.AppendString(b, extensionKey), 3)
+	keys := uint32(3)
+	if e.Cache != nil {
+		keys++
+	}
+	b = msgp.AppendMapHeader(msgp.AppendString(b, extensionKey), keys)
 	version := e.Version
 	if version == 0 {
 		version = extensionVersion
@@ -38,6 +43,9 @@ func appendExtension(b []byte, e *Extension) []byte {
 	b = msgp.AppendMapHeader(msgp.AppendString(b, "factors"), uint32(len(e.Factors)))
 	for _, key := range slices.Sorted(maps.Keys(e.Factors)) {
 		b = appendString(b, key, e.Factors[key])
+	}
+	if e.Cache != nil {
+		b = appendDescription(msgp.AppendString(b, "cache"), e.Cache)
 	}
 	return b
 }
@@ -52,6 +60,8 @@ func (r *reader) extension() *Extension {
 			e.Features = r.strings(maxFactors)
 		case "factors":
 			e.Factors = r.factors()
+		case "cache":
+			e.Cache = r.description()
 		default:
 			r.skip()
 		}

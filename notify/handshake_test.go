@@ -189,7 +189,7 @@ func FuzzDecodeAgentMetadata(f *testing.F) {
 	f.Add(golden(f, "metadata"))
 	f.Add(golden(f, "metadata_full"))
 	m := fullMetadata()
-	m.Extension = &Extension{Features: []string{"a"}, Factors: map[string]string{"k": "v"}}
+	m.Extension = &Extension{Features: []string{"a"}, Factors: map[string]string{"k": "v"}, Cache: described()}
 	f.Add(m.Encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m, err := DecodeAgentMetadata(b)

@@ -9,10 +9,10 @@ const (
 	MaxBlocks   = 4 << 20  // block ids of one registration
 	MaxGroups   = 1 << 10  // transfer groups of one registration
 	MaxBeats    = 1 << 20  // ids in one heartbeat
+	MaxRegions  = 1 << 18  // entries of one list in the agent metadata
 
 	maxPort     = 1<<16 - 1
 	maxParallel = 1 << 16 // ranks of one kind
-	maxRegions  = 1 << 18 // entries of one list in the agent metadata
 	maxFactors  = 1 << 10 // entries of the extension's lists
 	maxFactor   = 1 << 16 // bytes of one value there
 	maxDepth    = 64      // nesting inside values that are skipped

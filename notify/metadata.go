@@ -249,7 +249,7 @@ func optional[T any](r *reader, read func(*reader) T) (none T) {
 func (r *reader) anyInt() int { return int(r.int(math.MinInt64, math.MaxInt64)) }
 
 func (r *reader) uints() []uint64 {
-	list := make([]uint64, r.array(maxRegions))
+	list := make([]uint64, r.array(MaxRegions))
 	for i := range list {
 		if list[i] = r.uint64(); r.err != nil {
 			return nil
@@ -259,7 +259,7 @@ func (r *reader) uints() []uint64 {
 }
 
 func (r *reader) ints() []int {
-	list := make([]int, r.array(maxRegions))
+	list := make([]int, r.array(MaxRegions))
 	for i := range list {
 		if list[i] = r.anyInt(); r.err != nil {
 			return nil
@@ -268,10 +268,10 @@ func (r *reader) ints() []int {
 	return list
 }
 
-func (r *reader) names() []string { return r.strings(maxRegions) }
+func (r *reader) names() []string { return r.strings(MaxRegions) }
 
 func (r *reader) pair() (pair [2]int) {
-	if n := r.array(maxRegions); n != 2 && r.err == nil {
+	if n := r.array(MaxRegions); n != 2 && r.err == nil {
 		r.failf("array of %d, want 2", n)
 	}
 	pair[0] = r.anyInt()
@@ -280,8 +280,8 @@ func (r *reader) pair() (pair [2]int) {
 }
 
 func (r *reader) members() [][]string {
-	n := r.array(maxRegions)
-	list, left := make([][]string, 0, n), maxRegions
+	n := r.array(MaxRegions)
+	list, left := make([][]string, 0, n), MaxRegions
 	for ; n > 0 && r.err == nil; n-- {
 		names := r.strings(left)
 		left -= len(names)
@@ -291,7 +291,7 @@ func (r *reader) members() [][]string {
 }
 
 func (r *reader) layouts() map[string][2]int {
-	n := r.object(maxRegions)
+	n := r.object(MaxRegions)
 	layouts := make(map[string][2]int, n)
 	for ; n > 0 && r.err == nil; n-- {
 		key := r.str(MaxID)

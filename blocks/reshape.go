@@ -1,0 +1,154 @@
+package blocks
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// Reshaped describes a region of another worker that lays out its blocks as r does, but has
+// other sizes. to says which: where it lies, how many blocks it has, how far apart, and
+// how many tokens in each; heads says which heads of so many the worker holds. The parts
+// follow from r's: axes in the same order, without the gaps that r has none of. What r does
+// not tell, or what to has no room for, is an error.
+func (r Region) Reshaped(to Region, heads func(of uint32) Axis) (Region, error) {
+	to.Parts = slices.Clone(r.Parts)
+	slices.SortStableFunc(to.Parts, func(a, b Part) int { return cmp.Compare(a.Offset, b.Offset) })
+	var was, is uint64 // where the packs so far end
+	for rest := to.Parts; len(rest) > 0; {
+		n := packed(rest)
+		p := pack{parts: rest[:n], from: &r, to: &to}
+		rest = rest[n:]
+		start := p.parts[0].Offset
+		if err := p.reshape(heads); err != nil {
+			return to, fmt.Errorf("component %.64s: %w", p.parts[0].Component, err)
+		}
+		at := start // of the pack, if what lies before it has kept its size
+		if was != is {
+			if start != was {
+				return to, fmt.Errorf("component %.64s: it does not follow the one before, so that its place in a block of another size is not known", p.parts[0].Component)
+			}
+			at = is
+		}
+		for i := range p.parts {
+			p.parts[i].Offset = p.parts[i].Offset - start + at
+		}
+		was, is = max(was, start+p.was), max(is, at+p.is)
+	}
+	if is > to.Stride {
+		return to, fmt.Errorf("a block has %d bytes, more than the %d from block to block", is, to.Stride)
+	}
+	return to, nil
+}
+
+// pack is parts that lie side by side in each element, as packed K and V do.
+type pack struct {
+	parts    []Part
+	from, to *Region
+	was, is  uint64 // bytes from its beginning to its end in a block
+}
+
+// packed is how many of the parts, which are ordered by offset, are packed with the first.
+func packed(parts []Part) int {
+	first := &parts[0]
+	element := first.TokenStride
+	for _, a := range []Axis{first.Layers, first.Heads} {
+		if a.Stride > 0 && (element == 0 || a.Stride < element) {
+			element = a.Stride
+		}
+	}
+	n := 1
+	for ; n < len(parts); n++ {
+		p := &parts[n]
+		if p.Layers != first.Layers || p.Heads != first.Heads || p.HeadsOf != first.HeadsOf ||
+			p.TokenStride != first.TokenStride || p.Offset+p.Size > first.Offset+element {
+			break
+		}
+	}
+	return n
+}
+
+// dimension is an axis of elements, or of blocks, as it was and as it is to be.
+type dimension struct {
+	was, is uint64 // how many
+	stride  uint64 // that was
+	set     func(stride uint64)
+	blocks  bool
+}
+
+// reshape gives the parts of a pack their new axes.
+func (p *pack) reshape(heads func(of uint32) Axis) error {
+	first := p.parts[0]
+	held := heads(first.HeadsOf)
+	dims := []dimension{
+		{uint64(p.from.NumBlocks), uint64(p.to.NumBlocks), p.from.Stride, nil, true},
+		{uint64(first.Layers.N), uint64(first.Layers.N), first.Layers.Stride, func(s uint64) { first.Layers.Stride = s }, false},
+		{uint64(first.Heads.N), uint64(held.N), first.Heads.Stride, func(s uint64) { held.Stride = s }, false},
+	}
+	if first.TokenStride > 0 {
+		dims = append(dims, dimension{uint64(p.from.Tokens), uint64(p.to.Tokens), first.TokenStride, func(s uint64) { first.TokenStride = s }, false})
+	}
+	if err := p.lay(dims); err != nil {
+		return err
+	}
+	for i := range p.parts {
+		p.parts[i].Layers, p.parts[i].Heads, p.parts[i].TokenStride = first.Layers, held, first.TokenStride
+	}
+	return nil
+}
+
+// lay goes through the dimensions from the innermost to the outermost. Of two with equal
+// strides the one with a single element is the inner one.
+func (p *pack) lay(dims []dimension) error {
+	slices.SortStableFunc(dims, func(a, b dimension) int {
+		return cmp.Or(cmp.Compare(a.stride, b.stride), cmp.Compare(a.was, b.was))
+	})
+	last := p.parts[len(p.parts)-1]
+	was := last.Offset + last.Size - p.parts[0].Offset
+	is, gaps := was, false
+	for i, d := range dims {
+		stride := d.stride
+		switch {
+		case d.stride == 0 && d.is == 1 && d.was == 1:
+			continue
+		case d.stride == 0 || i > 0 && dims[i-1].stride == d.stride && d.was == 1 && d.is > 1 && dims[i-1].is > 1:
+			return fmt.Errorf("the order of its axes is not known, because some have a single element")
+		case d.blocks:
+			p.was, p.is, stride = was, is, p.to.Stride
+			whole := was == d.stride && is == stride || was == is && d.stride == stride
+			if gaps && !whole { // what lies in the gaps may have another size there
+				return fmt.Errorf("its elements lie with gaps, and blocks are %d bytes apart instead of %d", stride, is)
+			}
+		case d.stride == was:
+			stride = is
+		case is != was:
+			return fmt.Errorf("its elements lie with gaps, so that their places in a block of another size are not known")
+		default:
+			gaps = true
+		}
+		if !d.blocks {
+			d.set(stride)
+		}
+		over := reach{}
+		over.add(d.is, stride)
+		if over.over {
+			return fmt.Errorf("%d elements, %d bytes apart, do not fit into memory", d.is, stride)
+		}
+		was, is = d.was*d.stride, d.is*stride
+	}
+	return nil
+}
+
+// BlockBytes is how many bytes the parts have in one block, gaps not counted.
+func (r *Region) BlockBytes() uint64 {
+	var sum uint64
+	for i := range r.Parts {
+		p := &r.Parts[i]
+		n := p.Size * uint64(p.Layers.N) * uint64(p.Heads.N)
+		if p.TokenStride > 0 {
+			n *= uint64(r.Tokens)
+		}
+		sum += n
+	}
+	return sum
+}

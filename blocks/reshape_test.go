@@ -1,0 +1,152 @@
+package blocks
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// bare is what a peer tells of a region without saying what is in it.
+func bare(r Region) Region {
+	r.Parts = nil
+	return r
+}
+
+// TestReshaped compares with layouts that are laid out anew.
+func TestReshaped(t *testing.T) {
+	sizes := []model{
+		{layers: 3, numBlocks: 32, tokens: 16, heads: Axis{N: 8}},
+		{layers: 3, numBlocks: 20, tokens: 16, heads: Axis{First: 2, N: 2}},
+		{layers: 3, numBlocks: 20, tokens: 32, heads: Axis{First: 4, N: 1}},
+		{layers: 3, numBlocks: 7, tokens: 64, heads: Axis{First: 4, N: 4}},
+	}
+	for _, name := range []string{"LBHNC", "LBNHC", "LHBNC", "BLHNC", "BLNHC", "BHLNC"} {
+		for _, apart := range []bool{false, true} {
+			if apart && name == "LHBNC" {
+				continue // heads outside of blocks, K and V inside: nothing lays it out like that
+			}
+			for _, from := range sizes {
+				for _, to := range sizes {
+					from.apart, to.apart = apart, apart
+					what := fmt.Sprintf("%s, %v to %v", name, from, to)
+					was, want := from.layout(name, 1<<20), to.layout(name, 1<<30)
+					for i := range was {
+						got, err := was[i].Reshaped(bare(want[i]), func(uint32) Axis { return to.heads })
+						if err != nil {
+							t.Errorf("%s: region %d: %v", what, i, err)
+						} else if !reflect.DeepEqual(got, want[i]) {
+							t.Errorf("%s: region %d is\n%v, want\n%v", what, i, got, want[i])
+						}
+						if got.BlockBytes() != uint64(to.tokens)*uint64(to.heads.N)*2*headBytes*uint64(to.layers)/uint64(len(was)) {
+							t.Errorf("%s: %d bytes in a block", what, got.BlockBytes())
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestReshapedState has a state of three parts one after another, of unequally many heads.
+func TestReshapedState(t *testing.T) {
+	for _, stage := range []struct{ from, to int }{{1, 2}, {2, 4}, {4, 1}} {
+		was, want := hybrid(1<<20, 0, stage.from, 8, 0, 1, 16), hybrid(1<<30, stage.to-1, stage.to, 8, 0, 1, 16)
+		for i := range was {
+			got, err := was[i].Reshaped(bare(want[i]), func(of uint32) Axis { return Heads(stage.to-1, stage.to, int(of)) })
+			if err != nil || !reflect.DeepEqual(got, want[i]) {
+				t.Errorf("%d to %d ranks: region %d is\n%v, want\n%v, %v", stage.from, stage.to, i, got, want[i], err)
+			}
+		}
+	}
+}
+
+func TestReshapedRefuses(t *testing.T) {
+	dense := model{layers: 2, numBlocks: 8, tokens: 16, heads: Axis{N: 4}}.layout("LBHNC", 1<<20)[0]
+	apart := model{layers: 2, numBlocks: 8, tokens: 16, heads: Axis{N: 4}, apart: true}.layout("LBHNC", 1<<20)[0]
+	for _, c := range []struct {
+		name, want string
+		change     func(was, to *Region)
+		heads      uint32
+	}{
+		{"no stride of one head", "order of its axes", func(was, to *Region) {
+			for i := range was.Parts {
+				was.Parts[i].Heads.N, was.Parts[i].Heads.Stride = 1, 0
+			}
+		}, 2},
+		{"gap between heads", "gaps", func(was, to *Region) {
+			for i := range was.Parts {
+				was.Parts[i].Heads.Stride += 8
+			}
+			was.Stride += 64
+			to.Tokens, to.Stride = 32, 1<<20
+		}, 4},
+		{"gap that another worker may fill otherwise", "gaps", func(was, to *Region) {
+			for i := range was.Parts {
+				was.Parts[i].Heads.Stride *= 2
+			}
+			was.Stride *= 2
+			to.Stride *= 4
+		}, 4},
+		{"gap between components", "does not follow", func(was, to *Region) {
+			was.Parts = append([]Part(nil), apart.Parts...)
+			was.Parts[1].Offset += 64
+			was.Stride, to.Stride = 2048, 2048
+		}, 2},
+		{"no room", "more than the", func(was, to *Region) { to.Stride-- }, 4},
+		{"absurd tokens", "do not fit", func(was, to *Region) { to.Tokens = 1 << 31; to.Stride = 1 << 40 }, 1 << 31},
+	} {
+		was, to := dense, bare(dense)
+		was.Parts = append([]Part(nil), was.Parts...)
+		c.change(&was, &to)
+		_, err := was.Reshaped(to, func(uint32) Axis { return Axis{N: c.heads} })
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		}
+	}
+}
+
+func TestCheckRank(t *testing.T) {
+	c := hybrid(1<<20, 1, 4, 8, 0, 1, 16)
+	if err := c.CheckRank(1, 4); err != nil {
+		t.Error(err)
+	}
+	for _, at := range [][2]int{{0, 4}, {1, 2}, {0, 3}} {
+		if err := c.CheckRank(at[0], at[1]); err == nil {
+			t.Errorf("rank 1 of 4 passes for %d of %d", at[0], at[1])
+		}
+	}
+}
+
+// TestWanted has each producer of a stage cover what is wanted of it, and nothing less will do.
+func TestWanted(t *testing.T) {
+	for _, r := range []Ranks{{1, 1, 1}, {4, 1, 2}, {8, 1, 2}, {1, 1, 4}, {2, 1, 8}, {2, 2, 1}} {
+		for d := range r.DstTP {
+			dst := hybrid(1<<40, d, r.DstTP, 4, 0, 1, 16)
+			for _, p := range r.Producers(d) {
+				for stage := range r.SrcPP {
+					src := hybrid(1<<20, p, r.SrcTP, 4, stage, r.SrcPP, 16)
+					first, end := src.Layers()
+					share, wanted := r.Share(src, p, d), r.Wanted(dst, p, d, first, end)
+					m, err := NewMapping(share, dst)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if err := CheckComplete(wanted, m); err != nil {
+						t.Errorf("%+v, stage %d, %d to %d: %v", r, stage, p, d, err)
+					}
+					if len(share) == 0 {
+						continue
+					}
+					lacking, err := NewMapping(share[1:], dst)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if CheckComplete(wanted, lacking) == nil {
+						t.Errorf("%+v, stage %d, %d to %d: nobody misses a layer", r, stage, p, d)
+					}
+				}
+			}
+		}
+	}
+}
