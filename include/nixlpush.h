@@ -25,7 +25,10 @@
  *    where NULL is allowed the comment says so, and it means the default.
  *  - Structs begin with struct_size, which the caller sets to sizeof(the struct). Fields
  *    are only ever added at the end; a library reads no further than struct_size and takes
- *    missing fields as zero. Zero always means the default.
+ *    missing fields as zero. Zero always means the default. In an array each entry has its
+ *    own struct_size; all are of one size. Structs without one (nixlpush_param,
+ *    nixlpush_backend, nixlpush_part, nixlpush_memory, nixlpush_blocks) stay as they are
+ *    within a major version.
  *  - Returns: 0 or a count on success, a negative NIXLPUSH_E code on failure. If err is not
  *    NULL it receives the text. A wrong handle, a NULL, a short struct or an id out of
  *    range is an error, never a crash.
@@ -128,16 +131,54 @@ int32_t nixlpush_engine_close(nixlpush_handle engine, nixlpush_error *err);
 #define NIXLPUSH_DRAM 0u
 #define NIXLPUSH_VRAM 1u
 
-/* One strided array of blocks, usually one attention layer. */
+/* One component of some layers in each block of a region: an element of size bytes for each
+ * (layer, head, token), without a gap in it, at
+ *
+ *   block + offset + (layer - first_layer) * layer_stride + (head - first_head) * head_stride
+ *         + token * token_stride
+ *
+ * All strides are bytes. Layers and heads are numbered as in the whole model, so that ranks
+ * that hold other layers or heads find out what they have in common. What is a token, see
+ * nixlpush_region.tokens. Elements of one axis must not overlap. */
+typedef struct nixlpush_part {
+  const char *component;         /* what it is, by the name that both sides give it: "k", "v", "latent" ... */
+  uint64_t offset;               /* of its first element in a block */
+  uint64_t size;                 /* bytes of one element; equal on both sides */
+  uint32_t first_layer;
+  uint32_t num_layers;           /* 0: 1 */
+  uint64_t layer_stride;         /* may exceed a block, e.g. if layers lie outside of blocks */
+  uint32_t first_head;           /* heads: whatever tensor parallelism deals out, also channels of a state */
+  uint32_t num_heads;            /* of this rank; 0: 1 */
+  uint32_t heads_of;             /* of the whole model; 1 if all ranks hold the same, as with MLA; 0: 1 */
+  uint32_t reserved;             /* 0 */
+  uint64_t head_stride;
+  uint64_t token_stride;         /* 0: one element for all tokens of a block, which cannot be divided */
+} nixlpush_part;
+
+/* nixlpush_region.tokens: a block holds one state, as with Mamba, instead of tokens. */
+#define NIXLPUSH_ONE_STATE 0xffffffffu
+
+/* One strided array of blocks, usually one attention layer. Groups whose layers share memory
+ * have regions at the same addresses. */
 typedef struct nixlpush_region {
+  uint32_t struct_size;
+  int32_t group;                 /* group whose block ids index it; -1: every group's */
   uint64_t base;                 /* address of block 0 */
   uint64_t block_len;            /* bytes of one block */
   uint64_t stride;               /* bytes from one block to the next, >= block_len */
   uint32_t num_blocks;
-  int32_t group;                 /* group whose block ids index it; -1: shared by several */
   uint32_t mem;                  /* NIXLPUSH_DRAM or NIXLPUSH_VRAM */
-  uint32_t reserved;             /* 0 */
   const char *name;              /* of its first layer */
+  uint32_t per_id;               /* consecutive blocks that one block id stands for; 0: the layout's
+                                    physical_per_logical */
+  uint32_t tokens;               /* in a block; 0: the layout's block_size; NIXLPUSH_ONE_STATE */
+  uint32_t window;               /* tokens that its layers look back, equal in all regions of a group;
+                                    block lists may lack what lies before; 0: all */
+  uint32_t reserved;             /* 0 */
+  const nixlpush_part *parts;    /* what is in a block, so that a peer may lay it out in another way or
+                                    hold other heads, layers, tokens per block; NULL: not known, a
+                                    peer's must be just like it */
+  uint64_t num_parts;
 } nixlpush_region;
 
 /* Memory to register with NIXL. Every region must lie within one of them. */
@@ -153,13 +194,14 @@ typedef struct nixlpush_layout {
   uint32_t struct_size;
   uint32_t block_size;           /* tokens per block of a region */
   uint32_t num_blocks;           /* blocks of a region */
-  uint32_t physical_per_logical; /* blocks of a region per block id of a request; 0: 1 */
+  uint32_t physical_per_logical; /* blocks of a region per block id of a request, unless it says
+                                    per_id; 0: 1 */
   uint32_t device_id;
   uint32_t reserved;             /* 0 */
   uint64_t ssm_sizes[2];         /* conv and temporal state, bytes; 0 without such layers */
   const char *name;              /* of the cache layout, e.g. "LBHNC"; both sides must agree */
   const char *attention_backend; /* both sides must agree */
-  const nixlpush_region *regions;
+  const nixlpush_region *regions; /* at least one */
   uint64_t num_regions;
   const nixlpush_memory *memory;
   uint64_t num_memory;
@@ -206,7 +248,8 @@ typedef struct nixlpush_expect {
   nixlpush_blocks blocks;
 } nixlpush_expect;
 
-/* P: the finished blocks of a request. They must not change until the event. */
+/* P: the finished blocks of a request. They must not change until the event.
+ * Both sides' lists of a group end with the same token; D's may begin later. */
 typedef struct nixlpush_offer {
   uint32_t struct_size;
   uint32_t lease_ms;             /* 0: the engine's */
@@ -214,12 +257,14 @@ typedef struct nixlpush_offer {
   const char *request_id;        /* P's id of the request */
   const char *transfer_id;       /* NULL: none */
   nixlpush_blocks blocks;
+  uint64_t tokens;               /* of the request in blocks, from its first one on; 0: unknown, which will do
+                                    unless P's and D's blocks hold unequal numbers of tokens */
 } nixlpush_offer;
 
 typedef struct nixlpush_step {
   uint32_t struct_size;
   uint32_t reserved;             /* 0 */
-  const nixlpush_expect *expects; /* each with its own struct_size; all of one size */
+  const nixlpush_expect *expects;
   uint64_t num_expects;
   const nixlpush_offer *offers;
   uint64_t num_offers;

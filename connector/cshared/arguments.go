@@ -16,6 +16,7 @@ const (
 	maxText    = 1 << 16 // bytes of a string
 	maxParams  = 1 << 10
 	maxRegions = 1 << 16 // of a layout, and ranges of memory
+	maxParts   = 1 << 12 // of a region
 	maxStep    = 1 << 16 // expects, offers or cancels of a step
 	maxGroups  = 1 << 10
 	maxIDs     = 1 << 24 // block ids of a request
@@ -93,8 +94,8 @@ func array[T any](a *arguments, name string, p *T, count, limit uint64) []T {
 // structs is array for structs that begin with struct_size: the caller's may be longer
 // than ours, and the size in the first one is the distance between all. It calls f for
 // each, and puts in front of its error which one it was.
-func structs[T any](a *arguments, name string, p *T, count uint64, f func(entry *T)) {
-	if len(array(a, name+"s", p, count, maxStep)) == 0 {
+func structs[T any](a *arguments, name string, p *T, count, limit uint64, f func(entry *T)) {
+	if len(array(a, name+"s", p, count, limit)) == 0 {
 		return
 	}
 	stride := *(*C.uint32_t)(unsafe.Pointer(p))

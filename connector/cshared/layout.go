@@ -6,6 +6,7 @@ import "C"
 import (
 	"unsafe"
 
+	"github.com/nixlpush/nixlpush/blocks"
 	"github.com/nixlpush/nixlpush/connector"
 	"github.com/nixlpush/nixlpush/nixl"
 )
@@ -35,23 +36,56 @@ func layoutIn(p *C.const_layout) (connector.Layout, error) {
 	return l, a.err
 }
 
-func regions(a *arguments, p *C.const_layout) []connector.Region {
-	list := array(a, "regions", p.regions, uint64(p.num_regions), maxRegions)
-	out := make([]connector.Region, len(list))
-	for i := range list {
-		r := &list[i]
-		a.zero("reserved of a region", r.reserved)
-		out[i] = connector.Region{
-			Name:      a.text("name of a region", r.name),
+func regions(a *arguments, p *C.const_layout) (out []connector.Region) {
+	structs(a, "region", p.regions, uint64(p.num_regions), maxRegions, func(r *C.nixlpush_region) {
+		a.zero("reserved", r.reserved)
+		out = append(out, connector.Region{
+			Name:      a.text("name", r.name),
 			Base:      uint64(r.base),
 			BlockLen:  uint64(r.block_len),
 			Stride:    uint64(r.stride),
 			NumBlocks: int(r.num_blocks),
 			Group:     int(r.group),
-			Mem:       mem(a, "region", i, r.mem),
+			Mem:       mem(a, "mem", r.mem),
+			PerID:     int(r.per_id),
+			Tokens:    tokens(r.tokens),
+			Window:    int(r.window),
+			Parts:     parts(a, r),
+		})
+	})
+	return out
+}
+
+func tokens(value C.uint32_t) int {
+	if value == C.NIXLPUSH_ONE_STATE {
+		return connector.OneState
+	}
+	return int(value)
+}
+
+// parts copies what is in a block. Whether it fits is for the engine to say.
+func parts(a *arguments, r *C.nixlpush_region) []blocks.Part {
+	list := array(a, "parts", r.parts, uint64(r.num_parts), maxParts)
+	out := make([]blocks.Part, len(list))
+	for i := range list {
+		p := &list[i]
+		a.zero("reserved of a part", p.reserved)
+		a.require("component of a part", unsafe.Pointer(p.component))
+		out[i] = blocks.Part{
+			Component:   a.text("component of a part", p.component),
+			Offset:      uint64(p.offset),
+			Size:        uint64(p.size),
+			Layers:      axis(p.first_layer, p.num_layers, p.layer_stride),
+			Heads:       axis(p.first_head, p.num_heads, p.head_stride),
+			HeadsOf:     uint32(max(p.heads_of, 1)),
+			TokenStride: uint64(p.token_stride),
 		}
 	}
 	return out
+}
+
+func axis(first, n C.uint32_t, stride C.uint64_t) blocks.Axis {
+	return blocks.Axis{First: uint32(first), N: uint32(max(n, 1)), Stride: uint64(stride)}
 }
 
 func memory(a *arguments, p *C.const_layout) []connector.Memory {
@@ -62,19 +96,19 @@ func memory(a *arguments, p *C.const_layout) []connector.Memory {
 		a.zero("reserved of a memory range", m.reserved)
 		out[i] = connector.Memory{
 			Desc: nixl.Desc{Addr: uint64(m.addr), Len: uint64(m.len), Dev: uint64(m.device)},
-			Mem:  mem(a, "memory range", i, m.mem),
+			Mem:  mem(a, "mem of a memory range", m.mem),
 		}
 	}
 	return out
 }
 
-func mem(a *arguments, of string, i int, value C.uint32_t) nixl.Mem {
+func mem(a *arguments, name string, value C.uint32_t) nixl.Mem {
 	switch value {
 	case C.NIXLPUSH_DRAM:
 		return nixl.DRAM
 	case C.NIXLPUSH_VRAM:
 		return nixl.VRAM
 	}
-	a.failf("mem of %s %d is %d, must be NIXLPUSH_DRAM or NIXLPUSH_VRAM", of, i, value)
+	a.failf("%s is %d, must be NIXLPUSH_DRAM or NIXLPUSH_VRAM", name, value)
 	return 0
 }

@@ -29,7 +29,7 @@ func stepIn(p *C.const_step) (connector.Step, error) {
 }
 
 func expects(a *arguments, p *C.nixlpush_expect, count uint64) (out []connector.Expect) {
-	structs(a, "expect", p, count, func(x *C.nixlpush_expect) {
+	structs(a, "expect", p, count, maxStep, func(x *C.nixlpush_expect) {
 		out = append(out, connector.Expect{
 			Tag:             uint64(x.tag),
 			RequestID:       a.text("request_id", x.request_id),
@@ -42,19 +42,20 @@ func expects(a *arguments, p *C.nixlpush_expect, count uint64) (out []connector.
 				TPSize:   int(max(x.producer_tp_size, 1)),
 				PPSize:   int(max(x.producer_pp_size, 1)),
 			},
-			Blocks: blocks(a, &x.blocks),
+			Blocks: blockIDs(a, &x.blocks),
 		})
 	})
 	return out
 }
 
 func offers(a *arguments, p *C.nixlpush_offer, count uint64) (out []connector.Offer) {
-	structs(a, "offer", p, count, func(o *C.nixlpush_offer) {
+	structs(a, "offer", p, count, maxStep, func(o *C.nixlpush_offer) {
 		out = append(out, connector.Offer{
 			Tag:        uint64(o.tag),
 			RequestID:  a.text("request_id", o.request_id),
 			TransferID: a.text("transfer_id", o.transfer_id),
-			Blocks:     blocks(a, &o.blocks),
+			Blocks:     blockIDs(a, &o.blocks),
+			Tokens:     uint64(o.tokens),
 			Lease:      milliseconds(o.lease_ms),
 		})
 	})
@@ -66,8 +67,8 @@ func cancels(a *arguments, p *C.uint64_t, count uint64) []uint64 {
 	return append([]uint64(nil), unsafe.Slice((*uint64)(unsafe.SliceData(list)), len(list))...)
 }
 
-// blocks copies the ids of all groups in one go and cuts the copy into lists.
-func blocks(a *arguments, b *C.nixlpush_blocks) connector.BlockIDs {
+// blockIDs copies the ids of all groups in one go and cuts the copy into lists.
+func blockIDs(a *arguments, b *C.nixlpush_blocks) connector.BlockIDs {
 	a.zero("reserved of the blocks", b.reserved)
 	counts := array(a, "groups", b.counts, uint64(b.num_groups), maxGroups)
 	if len(counts) == 0 {

@@ -113,6 +113,7 @@ static void register_cache(worker *w) {
   err.struct_size = sizeof err;
   memset(regions, 0, sizeof regions);
   for (i = 0; i < LAYERS; i++) {
+    regions[i].struct_size = sizeof regions[i];
     regions[i].base = (uint64_t)(uintptr_t)block_of(w->cache, i, 0);
     regions[i].block_len = BLOCK_LEN;
     regions[i].stride = BLOCK_LEN;

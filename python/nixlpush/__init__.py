@@ -26,6 +26,7 @@ from nixlpush.errors import (
 from nixlpush.sidechannel import SideChannel
 from nixlpush.types import (
     DRAM,
+    ONE_STATE,
     RECEIVE_FAILED,
     RECEIVED,
     SEND_FAILED,
@@ -38,6 +39,7 @@ from nixlpush.types import (
     Memory,
     Offer,
     Options,
+    Part,
     Region,
     pack_blocks,
     unpack_ids,
@@ -50,6 +52,7 @@ except PackageNotFoundError:  # run from a source tree
 
 __all__ = [
     "DRAM",
+    "ONE_STATE",
     "RECEIVED",
     "RECEIVE_FAILED",
     "SEND_FAILED",
@@ -73,6 +76,7 @@ __all__ = [
     "NixlPushError",
     "Offer",
     "Options",
+    "Part",
     "Region",
     "SideChannel",
     "StateError",

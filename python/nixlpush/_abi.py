@@ -35,6 +35,8 @@ EINTERNAL = -7
 DRAM = 0
 VRAM = 1
 
+ONE_STATE = 0xFFFFFFFF
+
 SENT = 1
 SEND_FAILED = 2
 RECEIVED = 3
@@ -92,16 +94,39 @@ class Options(Structure):
     ]
 
 
+class Part(Structure):
+    _fields_ = [
+        ("component", c_char_p),
+        ("offset", c_uint64),
+        ("size", c_uint64),
+        ("first_layer", c_uint32),
+        ("num_layers", c_uint32),
+        ("layer_stride", c_uint64),
+        ("first_head", c_uint32),
+        ("num_heads", c_uint32),
+        ("heads_of", c_uint32),
+        ("reserved", c_uint32),
+        ("head_stride", c_uint64),
+        ("token_stride", c_uint64),
+    ]
+
+
 class Region(Structure):
     _fields_ = [
+        ("struct_size", c_uint32),
+        ("group", c_int32),
         ("base", c_uint64),
         ("block_len", c_uint64),
         ("stride", c_uint64),
         ("num_blocks", c_uint32),
-        ("group", c_int32),
         ("mem", c_uint32),
-        ("reserved", c_uint32),
         ("name", c_char_p),
+        ("per_id", c_uint32),
+        ("tokens", c_uint32),
+        ("window", c_uint32),
+        ("reserved", c_uint32),
+        ("parts", POINTER(Part)),
+        ("num_parts", c_uint64),
     ]
 
 
@@ -166,6 +191,7 @@ class Offer(Structure):
         ("request_id", c_char_p),
         ("transfer_id", c_char_p),
         ("blocks", Blocks),
+        ("tokens", c_uint64),
     ]
 
 

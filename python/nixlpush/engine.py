@@ -13,7 +13,7 @@ from nixlpush.errors import CallError
 from nixlpush.handle import Handle
 from nixlpush.library import Library, error_of, new_error
 from nixlpush.steps import StepBuffer
-from nixlpush.types import Event, Expect, Layout, Offer, Options
+from nixlpush.types import Event, Expect, Layout, Offer, Options, Part, Region
 
 _EVENTS_PER_CALL = 64
 
@@ -185,21 +185,42 @@ def _options(options: Options, waiting: ctypes.c_uint32) -> _abi.Options:
     )
 
 
-def _layout(layout: Layout) -> _abi.Layout:
-    regions = (_abi.Region * len(layout.regions))(
-        *(
-            _abi.Region(
-                base=region.base,
-                block_len=region.block_len,
-                stride=region.stride,
-                num_blocks=region.num_blocks,
-                group=region.group,
-                mem=region.mem,
-                name=region.name.encode(),
-            )
-            for region in layout.regions
-        )
+def _part(part: Part) -> _abi.Part:
+    return _abi.Part(
+        component=part.component.encode(),
+        offset=part.offset,
+        size=part.size,
+        first_layer=part.first_layer,
+        num_layers=part.num_layers,
+        layer_stride=part.layer_stride,
+        first_head=part.first_head,
+        num_heads=part.num_heads,
+        heads_of=part.heads_of,
+        head_stride=part.head_stride,
+        token_stride=part.token_stride,
     )
+
+
+def _region(region: Region) -> _abi.Region:
+    return _abi.Region(
+        struct_size=ctypes.sizeof(_abi.Region),
+        group=region.group,
+        base=region.base,
+        block_len=region.block_len,
+        stride=region.stride,
+        num_blocks=region.num_blocks,
+        mem=region.mem,
+        name=region.name.encode(),
+        per_id=region.per_id,
+        tokens=region.tokens,
+        window=region.window,
+        parts=(_abi.Part * len(region.parts))(*map(_part, region.parts)),
+        num_parts=len(region.parts),
+    )
+
+
+def _layout(layout: Layout) -> _abi.Layout:
+    regions = (_abi.Region * len(layout.regions))(*map(_region, layout.regions))
     memory = (_abi.Memory * len(layout.memory))(
         *(
             _abi.Memory(addr=range_.addr, len=range_.len, device=range_.device, mem=range_.mem)

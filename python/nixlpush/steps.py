@@ -101,6 +101,7 @@ class StepBuffer:
             self._place(offer.block_counts),
             len(offer.block_counts) // 4,
             0,
+            offer.tokens,
         )
 
     def _text(self, text: str | None) -> int:

@@ -17,6 +17,8 @@ from nixlpush import _abi
 DRAM = _abi.DRAM
 VRAM = _abi.VRAM
 
+ONE_STATE = _abi.ONE_STATE
+
 SENT = _abi.SENT
 SEND_FAILED = _abi.SEND_FAILED
 RECEIVED = _abi.RECEIVED
@@ -70,8 +72,32 @@ class Options:
 
 
 @dataclass(frozen=True)
+class Part:
+    """One component of some layers in each block of a region: an element of size bytes for
+    each (layer, head, token). Offsets and strides are bytes; layers and heads are numbered as
+    in the whole model, which has heads_of heads."""
+
+    component: str
+    offset: int
+    size: int
+    first_layer: int = 0
+    num_layers: int = 1
+    layer_stride: int = 0
+    first_head: int = 0
+    num_heads: int = 1
+    heads_of: int = 1
+    head_stride: int = 0
+    token_stride: int = 0
+
+
+@dataclass(frozen=True)
 class Region:
-    """One strided array of blocks, usually one attention layer. Lengths are bytes."""
+    """One strided array of blocks, usually one attention layer. Lengths are bytes.
+
+    A block id stands for per_id blocks of so many tokens each (or ONE_STATE); 0: as the
+    layout says. window is how many tokens the layers look back, 0 if all. Without parts a
+    peer's region must be just like it.
+    """
 
     name: str
     base: int
@@ -80,6 +106,10 @@ class Region:
     num_blocks: int
     group: int = 0
     mem: int = DRAM
+    per_id: int = 0
+    tokens: int = 0
+    window: int = 0
+    parts: Sequence[Part] = ()
 
 
 @dataclass(frozen=True)
@@ -139,7 +169,8 @@ class Expect(NamedTuple):
 
 
 class Offer(NamedTuple):
-    """P: the finished blocks of a request. lease_ms 0 is the engine's."""
+    """P: the finished blocks of a request, which hold so many tokens of it; 0 if unknown.
+    lease_ms 0 is the engine's."""
 
     tag: int
     request_id: str
@@ -147,6 +178,7 @@ class Offer(NamedTuple):
     block_ids: bytes = b""
     block_counts: bytes = b""
     lease_ms: int = 0
+    tokens: int = 0
 
 
 class Event(NamedTuple):

@@ -36,8 +36,9 @@ static nixlpush_error err = {.struct_size = sizeof err};
 static void start(side *s, const char *name, const char *library) {
   nixlpush_options options = {.struct_size = sizeof options, .engine_id = name, .side_channel_host = "127.0.0.1",
                               .nixl_library = library, .receive_timeout_ms = 3000};
-  nixlpush_region region = {.base = (uint64_t)(uintptr_t)s->cache, .block_len = BLOCK_LEN, .stride = BLOCK_LEN,
-                            .num_blocks = BLOCKS, .name = "layer.0"};
+  nixlpush_region region = {.struct_size = sizeof region, .base = (uint64_t)(uintptr_t)s->cache,
+                            .block_len = BLOCK_LEN, .stride = BLOCK_LEN, .num_blocks = BLOCKS,
+                            .name = "layer.0"};
   nixlpush_memory memory = {.addr = region.base, .len = sizeof s->cache};
   nixlpush_layout layout = {.struct_size = sizeof layout, .block_size = 16, .num_blocks = BLOCKS, .name = "LBHNC",
                             .attention_backend = "none", .regions = &region, .num_regions = 1,

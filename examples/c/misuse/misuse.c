@@ -47,8 +47,14 @@ nixlpush_options good_options(void) {
 }
 
 nixlpush_region good_region(void) {
-  return (nixlpush_region){.base = (uint64_t)(uintptr_t)cache, .block_len = BLOCK_LEN,
-                           .stride = BLOCK_LEN, .num_blocks = BLOCKS, .name = "layer.0"};
+  return (nixlpush_region){.struct_size = sizeof(nixlpush_region), .base = (uint64_t)(uintptr_t)cache,
+                           .block_len = BLOCK_LEN, .stride = BLOCK_LEN, .num_blocks = BLOCKS,
+                           .name = "layer.0"};
+}
+
+nixlpush_part good_part(void) {
+  return (nixlpush_part){.component = "k", .size = 128, .num_heads = 2, .heads_of = 2,
+                         .head_stride = BLOCK_LEN / 2, .token_stride = 128};
 }
 
 nixlpush_layout good_layout(const nixlpush_region *region) {

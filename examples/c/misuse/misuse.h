@@ -35,6 +35,7 @@ void clear_error(void);
 /* What is right: the checks copy it and change one thing. A layout points to the region. */
 nixlpush_options good_options(void);
 nixlpush_region good_region(void);
+nixlpush_part good_part(void); /* of a good region with two heads */
 nixlpush_layout good_layout(const nixlpush_region *region);
 nixlpush_expect good_expect(uint64_t tag);
 nixlpush_offer good_offer(uint64_t tag);

@@ -58,13 +58,23 @@ void bad_options(void) {
 
 #define BAD_LAYOUT(change, text)                                                \
   do {                                                                          \
+    nixlpush_part p = good_part();                                              \
     nixlpush_region r = good_region();                                          \
     nixlpush_layout l = good_layout(&r);                                        \
     nixlpush_memory m = *l.memory;                                              \
     l.memory = &m;                                                              \
+    r.parts = &p, r.num_parts = 1;                                              \
     change;                                                                     \
     WANT(nixlpush_engine_register(engine, &l, &err), NIXLPUSH_EINVAL, text);      \
   } while (0)
+
+static void bad_parts(nixlpush_handle engine) {
+  BAD_LAYOUT(r.parts = NULL, "parts is NULL");
+  BAD_LAYOUT(r.num_parts = UINT64_MAX, "parts, at most");
+  BAD_LAYOUT(p.component = NULL, "component of a part is NULL");
+  BAD_LAYOUT(p.component = "\xff", "component of a part is not UTF-8");
+  BAD_LAYOUT(p.reserved = 1, "reserved of a part");
+}
 
 void bad_layouts(nixlpush_handle engine) {
   WANT(nixlpush_engine_register(engine, NULL, &err), NIXLPUSH_EINVAL, "layout is NULL");
@@ -77,18 +87,21 @@ void bad_layouts(nixlpush_handle engine) {
   BAD_LAYOUT(l.num_memory = UINT64_MAX / 2, "memory ranges");
   BAD_LAYOUT(l.block_size = 0, "0 tokens");
   BAD_LAYOUT(l.num_blocks = 0, "0 blocks");
+  BAD_LAYOUT(r.struct_size = 0, "region 0: invalid argument: struct_size");
+  BAD_LAYOUT(r.struct_size = sizeof r - 8, "struct_size");
   BAD_LAYOUT(r.num_blocks = 0, "0 blocks");
   BAD_LAYOUT(r.block_len = 0, "0 bytes");
   BAD_LAYOUT(r.stride = 1, "1 bytes apart");
   BAD_LAYOUT(r.group = -2, "group -2");
   BAD_LAYOUT(r.group = INT32_MAX, "group");
-  BAD_LAYOUT(r.mem = 7, "mem of region 0 is 7");
+  BAD_LAYOUT(r.mem = 7, "region 0: invalid argument: mem is 7");
   BAD_LAYOUT(r.reserved = 1, "reserved");
   BAD_LAYOUT(r.base += 1, "not within the memory");
   BAD_LAYOUT(r.stride = UINT64_MAX / 4, "bytes apart");
   BAD_LAYOUT(m.len -= 1, "not within the memory");
-  BAD_LAYOUT(m.mem = 2, "mem of memory range 0 is 2");
+  BAD_LAYOUT(m.mem = 2, "mem of a memory range is 2");
   BAD_LAYOUT(m.len = UINT64_MAX, "memory 0");
+  bad_parts(engine);
 }
 
 #define BAD_EXPECT(change, text)                                              \

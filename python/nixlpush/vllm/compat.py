@@ -12,6 +12,15 @@ if TYPE_CHECKING:
     from vllm.config import VllmConfig
 
 
+def backend_names(vllm_config: VllmConfig) -> str:
+    """The attention backend, as vLLM's connector hashes it: where a block has the pages of all
+    layers, all of them, since the stages of a pipeline may have them in another order."""
+    from vllm.distributed.kv_transfer.kv_connector.utils import get_current_attn_backends
+
+    names = [backend.get_name() for backend in get_current_attn_backends(vllm_config)]
+    return ",".join(sorted({*names})) if releases.is_block_outermost(vllm_config) else names[0]
+
+
 def compat_hash(vllm_config: VllmConfig, attention_backend: str) -> str:
     """The hash that a peer must have, too: vLLM's own, so that its connector is a peer."""
     # Imported late: it brings in NIXL's Python module.

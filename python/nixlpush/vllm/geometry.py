@@ -1,67 +1,127 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which deployments the connector serves. What it does not is refused when vLLM starts."""
+"""What is transferred of a model's cache, and which deployments the connector serves. What it
+does not is refused when vLLM starts."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 from vllm.platforms import current_platform
-from vllm.v1.kv_cache_interface import FullAttentionSpec, UniformTypeKVCacheSpecs
+from vllm.v1.kv_cache_interface import (
+    FullAttentionSpec,
+    MambaSpec,
+    SlidingWindowSpec,
+    UniformTypeKVCacheSpecs,
+)
 
-from nixlpush.vllm import releases
+from nixlpush.vllm import releases, states
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
     from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheSpec
 
+_DESCRIBED = FullAttentionSpec, SlidingWindowSpec, MambaSpec
+_MAX_GROUPS = 64
+
+
+class Layer(NamedTuple):
+    """A layer that is transferred."""
+
+    name: str
+    spec: KVCacheSpec
+    group: int  # among those that are transferred
+
+
+def layers_of(kv_cache_config: KVCacheConfig) -> Iterator[Layer]:
+    """All that are transferred, group by group."""
+    for index, group in enumerate(releases.transfer_groups(kv_cache_config)):
+        spec = group.kv_cache_spec
+        specs = spec.kv_cache_specs if isinstance(spec, UniformTypeKVCacheSpecs) else {}
+        for name in group.layer_names:
+            yield Layer(name, specs.get(name, spec), index)
+
+
+def group_specs(kv_cache_config: KVCacheConfig) -> list[KVCacheSpec]:
+    """One layer's spec for each group that is transferred: its layers agree on what a block
+    id stands for."""
+    specs = []
+    for group in releases.transfer_groups(kv_cache_config):
+        spec = group.kv_cache_spec
+        if isinstance(spec, UniformTypeKVCacheSpecs) and spec.kv_cache_specs:
+            spec = next(iter(spec.kv_cache_specs.values()))
+        specs.append(spec)
+    return specs
+
+
+def block_sizes(kv_cache_config: KVCacheConfig) -> list[int]:
+    """Tokens in a block of each group that has tokens; of all groups, if none has."""
+    specs = group_specs(kv_cache_config)
+    sizes = [spec.block_size for spec in specs if not is_state(spec)]
+    return sizes or [spec.block_size for spec in specs]
+
+
+def is_state(spec: KVCacheSpec) -> bool:
+    """Whether a block is one state of a request instead of some tokens."""
+    return isinstance(spec, MambaSpec)
+
+
+def window_of(spec: KVCacheSpec) -> int:
+    """How many tokens a layer looks back if blocks before them are given up; 0: all."""
+    return spec.sliding_window if isinstance(spec, SlidingWindowSpec) else 0
+
 
 def require_supported(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig) -> None:
     """Raises NotImplementedError, which lists all that is not supported."""
-    problems = [*_parallelism(vllm_config), *_cache(kv_cache_config), *_device(vllm_config)]
+    problems = [
+        *_parallelism(vllm_config),
+        *_cache(kv_cache_config),
+        *_states(vllm_config, kv_cache_config),
+        *_device(vllm_config),
+    ]
     if problems:
         raise NotImplementedError(
-            f"NixlPushConnector of nixlpush does not support yet: {'; '.join(problems)}. "
-            "Supported: tensor, pipeline and context parallel size 1 with one group of "
-            "full-attention layers, in memory of a GPU or on a CPU."
+            f"NixlPushConnector of nixlpush does not support: {'; '.join(problems)}. "
+            "Supported: any tensor parallel size, pipeline parallel producers, groups of "
+            "full-attention, sliding-window, MLA and Mamba layers, in memory of a GPU or on "
+            "a CPU."
         )
-
-
-def layer_specs(kv_cache_config: KVCacheConfig) -> dict[str, KVCacheSpec]:
-    """The cache spec of every layer that is transferred."""
-    specs: dict[str, KVCacheSpec] = {}
-    for group in releases.transfer_groups(kv_cache_config):
-        spec = group.kv_cache_spec
-        if isinstance(spec, UniformTypeKVCacheSpecs):
-            specs.update(spec.kv_cache_specs)
-        else:
-            specs.update(dict.fromkeys(group.layer_names, spec))
-    return specs
 
 
 def _parallelism(vllm_config: VllmConfig) -> list[str]:
     parallel = vllm_config.parallel_config
-    sizes = {
-        "tensor_parallel_size": parallel.tensor_parallel_size,
-        "pipeline_parallel_size": parallel.pipeline_parallel_size,
-        "decode_context_parallel_size": parallel.decode_context_parallel_size,
-        "prefill_context_parallel_size": parallel.prefill_context_parallel_size,
-    }
-    return [f"{name}={size}" for name, size in sizes.items() if size > 1]
+    problems = [
+        f"{name}={size}, which deals out tokens to ranks"
+        for name in ("decode_context_parallel_size", "prefill_context_parallel_size")
+        if (size := getattr(parallel, name)) > 1
+    ]
+    stages, role = parallel.pipeline_parallel_size, vllm_config.kv_transfer_config.kv_role
+    if stages > 1 and role == "kv_consumer":
+        problems.append(f"pipeline_parallel_size={stages} of a consumer")
+    return problems
 
 
 def _cache(kv_cache_config: KVCacheConfig) -> list[str]:
     problems = []
     groups = releases.transfer_groups(kv_cache_config)
-    if len(groups) != 1:
+    if not 1 <= len(groups) <= _MAX_GROUPS:
         problems.append(f"{len(groups)} groups of KV cache layers")
     if any(getattr(group, "host_resident", False) for group in groups):
         problems.append("a KV cache kept in host memory")
-    specs = layer_specs(kv_cache_config).values()
-    other = {type(spec).__name__ for spec in specs if not isinstance(spec, FullAttentionSpec)}
+    specs = [layer.spec for layer in layers_of(kv_cache_config)]
+    other = {type(spec).__name__ for spec in specs if not isinstance(spec, _DESCRIBED)}
     problems += [f"layers with {name}" for name in sorted(other)]
     if any(getattr(spec, "prefix_replay_tokens", 0) for spec in specs):
         problems.append("layers that replay a window after a prefix hit")
+    if any(getattr(spec, "tokens_per_state", 1) not in (1, -1) for spec in specs):
+        problems.append("layers with one entry for several tokens")
     return problems
+
+
+def _states(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig) -> list[str]:
+    tp_size = vllm_config.parallel_config.tensor_parallel_size
+    specs = [layer.spec for layer in layers_of(kv_cache_config) if is_state(layer.spec)]
+    return sorted({why for spec in specs if (why := states.problem(spec, tp_size))})
 
 
 def _device(vllm_config: VllmConfig) -> list[str]:

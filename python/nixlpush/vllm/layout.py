@@ -1,17 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """vLLM's cache tensors as regions and memory ranges, as vLLM's own connector advertises them:
-one region per layer in numeric order of names, one memory range per storage."""
+a region per layer in numeric order of names, or one for all layers whose pages lie within
+each other; one memory range per storage."""
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vllm.distributed.kv_transfer.kv_connector.utils import get_current_attn_backends
 
-from nixlpush.types import DRAM, VRAM, Layout, Memory, Region
-from nixlpush.vllm import releases
-from nixlpush.vllm.geometry import layer_specs
+from nixlpush.types import DRAM, ONE_STATE, VRAM, Layout, Memory, Region
+from nixlpush.vllm import parts, releases, states
+from nixlpush.vllm.geometry import Layer, block_sizes, is_state, layers_of, window_of
+from nixlpush.vllm.ranks import rank_of
 
 if TYPE_CHECKING:
     import torch
@@ -24,35 +29,28 @@ def describe(
     kv_cache_config: KVCacheConfig,
     kv_caches: dict[str, torch.Tensor],
 ) -> Layout:
-    """The layout of one worker's cache. Raises NotImplementedError for a tensor whose blocks
-    are not contiguous."""
-    backends = get_current_attn_backends(vllm_config)
-    logical = releases.transfer_groups(kv_cache_config)[0].kv_cache_spec.block_size
-    kernel = releases.kernel_block_size(vllm_config, kv_cache_config, backends, logical)
-    ratio = logical // kernel
-    num_blocks = kv_cache_config.num_blocks * ratio
+    """The layout of one worker's cache. Raises NotImplementedError, with the layer's name, for
+    a tensor that is not laid out as its spec says."""
+    worker = _Worker(vllm_config, kv_cache_config)
     # A layer without a spec shares the cache of another one.
-    specs = layer_specs(kv_cache_config)
-    regions: dict[int, Region] = {}
-    memory: dict[int, Memory] = {}
-    device_id = 0
-    for name in sorted(specs.keys() & kv_caches.keys(), key=numeric_order):
-        cache = kv_caches[name]
-        page = specs[name].page_size_bytes // ratio
-        _require_pages(name, cache, num_blocks, page)
-        device_id = 0 if cache.device.type == "cpu" else cache.get_device()
-        regions.setdefault(cache.data_ptr(), _region(name, cache, num_blocks, page))
-        range_ = _memory(cache, device_id)
-        memory.setdefault(range_.addr, range_)
+    layers = [layer for layer in layers_of(kv_cache_config) if layer.name in kv_caches]
+    layers.sort(key=lambda layer: numeric_order(layer.name))
+    regions = _joined(worker.region(layer, kv_caches[layer.name]) for layer in layers)
+    ranges = [_memory(kv_caches[layer.name]) for layer in layers]
+    memory = {range_.addr: range_ for range_ in ranges}
+    logical = math.lcm(*block_sizes(kv_cache_config))
+    backends = worker.backends
+    kernel = releases.kernel_block_size(vllm_config, kv_cache_config, backends, logical)
     return Layout(
         name=releases.layout_name(vllm_config),
         attention_backend=backends[0].get_name(),
         block_size=kernel,
-        num_blocks=num_blocks,
-        regions=list(regions.values()),
+        num_blocks=kv_cache_config.num_blocks * (logical // kernel),
+        regions=regions,
         memory=list(memory.values()),
-        physical_per_logical=ratio,
-        device_id=device_id,
+        physical_per_logical=logical // kernel,
+        device_id=max(range_.device for range_ in memory.values()),
+        ssm_sizes=states.ssm_sizes([layer.spec for layer in layers], worker.rank.tp_size),
     )
 
 
@@ -64,38 +62,104 @@ def numeric_order(layer_name: str) -> list[tuple[int, int, str]]:
     ]
 
 
+class _Worker:
+    """What the regions of one worker have in common."""
+
+    def __init__(self, vllm_config: VllmConfig, kv_cache_config: KVCacheConfig) -> None:
+        self.backends = get_current_attn_backends(vllm_config)
+        self.rank = rank_of(vllm_config.parallel_config)
+        self._num_blocks = kv_cache_config.num_blocks
+        self._model_heads = vllm_config.model_config.get_total_num_kv_heads()
+        self._modules = vllm_config.compilation_config.static_forward_context
+
+    def region(self, layer: Layer, cache: torch.Tensor) -> Region:
+        """One layer's. Raises NotImplementedError."""
+        try:
+            return self._region(layer, cache)
+        except NotImplementedError as error:
+            raise NotImplementedError(
+                f"NixlPushConnector of nixlpush cannot describe the KV cache of {layer.name}: "
+                f"{error}"
+            ) from error
+
+    def _region(self, layer: Layer, cache: torch.Tensor) -> Region:
+        components = self._components(layer, cache)
+        first = next(view for view, _ in components.values()) if components else cache
+        per_id = first.shape[0] // self._num_blocks
+        if first.shape[0] != max(per_id, 1) * self._num_blocks:
+            raise NotImplementedError(
+                f"it has shape {tuple(cache.shape)}, for {self._num_blocks} blocks"
+            )
+        page = layer.spec.page_size_bytes // per_id
+        if not components:
+            _require_page(cache, page)
+        base, block_len = cache.data_ptr(), page
+        stride = first.stride(0) * first.element_size()
+        if _row(cache, first.shape[0] * stride, stride, page, releases.is_latent(layer.spec)):
+            base, block_len = cache.untyped_storage().data_ptr(), stride
+        tokens = 1 if is_state(layer.spec) else layer.spec.block_size // per_id
+        return Region(
+            name=layer.name,
+            base=base,
+            block_len=block_len,
+            stride=stride,
+            num_blocks=first.shape[0],
+            group=layer.group,
+            mem=_mem(cache),
+            per_id=per_id,
+            tokens=ONE_STATE if is_state(layer.spec) else tokens,
+            window=window_of(layer.spec),
+            parts=parts.parts(components or {}, base, layer.name, tokens),
+        )
+
+    def _components(self, layer: Layer, cache: torch.Tensor) -> parts.Components | None:
+        if is_state(layer.spec):
+            return states.state(cache, layer.spec, self.rank)
+        module = self._modules.get(layer.name)
+        backend = module.get_attn_backend() if module else self.backends[0]
+        return parts.attention(
+            cache, layer.spec, backend.get_name(), self.rank, self._model_heads
+        )
+
+
+def _joined(regions: Iterable[Region]) -> list[Region]:
+    """Regions at one address that the same block ids lead to are one."""
+    joined: dict[Region, Region] = {}
+    for region in regions:
+        key = replace(region, name="", parts=())
+        same = joined.get(key)
+        joined[key] = replace(same, parts=[*same.parts, *region.parts]) if same else region
+    return list(joined.values())
+
+
+def _row(cache: torch.Tensor, used: int, stride: int, page: int, latent: bool) -> bool:
+    """Whether a block is the pages of all layers, which nobody can tell apart, or latents of
+    MLA, where vLLM does not: they are advertised as one."""
+    slack = cache.untyped_storage().nbytes() - used
+    contiguous = cache[0].is_contiguous() and cache[0].nbytes == page
+    return 0 <= slack < stride and (latent or not contiguous)
+
+
 def _mem(cache: torch.Tensor) -> int:
     return DRAM if cache.device.type == "cpu" else VRAM
 
 
-def _region(name: str, cache: torch.Tensor, num_blocks: int, page: int) -> Region:
-    return Region(
-        name=name,
-        base=cache.data_ptr(),
-        block_len=page,
-        stride=cache.stride(0) * cache.element_size(),
-        num_blocks=num_blocks,
-        mem=_mem(cache),
-    )
-
-
-def _memory(cache: torch.Tensor, device_id: int) -> Memory:
+def _memory(cache: torch.Tensor) -> Memory:
     storage = cache.untyped_storage()
-    return Memory(
-        addr=storage.data_ptr(), len=storage.nbytes(), device=device_id, mem=_mem(cache)
-    )
+    device = 0 if cache.device.type == "cpu" else cache.get_device()
+    return Memory(storage.data_ptr(), storage.nbytes(), device, _mem(cache))
 
 
-def _require_pages(name: str, cache: torch.Tensor, num_blocks: int, page: int) -> None:
+def _require_page(cache: torch.Tensor, page: int) -> None:
     """A block, cache[i], must be one dense page, in whatever order of its dimensions."""
     dense = 1
     for size, stride in sorted(zip(cache.shape[1:], cache.stride()[1:]), key=lambda d: d[1]):
         if size > 1 and stride != dense:
             break
         dense *= size
-    if cache.shape[0] < num_blocks or dense * cache.element_size() != page:
+    if dense * cache.element_size() != page:
         raise NotImplementedError(
-            f"NixlPushConnector of nixlpush needs blocks of {page} contiguous bytes; the KV "
-            f"cache of {name} has shape {tuple(cache.shape)}, strides {cache.stride()} and "
-            f"{cache.element_size()} bytes per element, for {num_blocks} blocks"
+            f"blocks of {page} contiguous bytes are needed; it has shape "
+            f"{tuple(cache.shape)}, strides {cache.stride()} and {cache.element_size()} bytes "
+            "per number"
         )

@@ -12,12 +12,18 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vllm.config import CacheConfig
+from vllm.v1 import kv_cache_interface
 from vllm.v1.worker import utils as worker_utils
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
     from vllm.v1.attention.backend import AttentionBackend
-    from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec
+    from vllm.v1.kv_cache_interface import (
+        AttentionSpec,
+        KVCacheConfig,
+        KVCacheGroupSpec,
+        KVCacheSpec,
+    )
 
 
 def cache_hit_source() -> Any:
@@ -76,6 +82,38 @@ def kernel_block_size(
     else:
         users = (backends,)
     return worker_utils.select_common_block_size(logical, *users)
+
+
+def is_block_outermost(vllm_config: VllmConfig) -> bool:
+    """Whether a block has the pages of all layers, one after another."""
+    return layout_name(vllm_config).startswith("B")
+
+
+def is_latent(spec: KVCacheSpec) -> bool:
+    """Whether a layer keeps what MLA does: one vector of a token for all heads."""
+    names = "MLAAttentionSpec", "SlidingWindowMLASpec"
+    return isinstance(spec, tuple(getattr(kv_cache_interface, n, ()) for n in names))
+
+
+def is_indexer(spec: KVCacheSpec) -> bool:
+    """Whether a latent is that of an indexer, where the release tells."""
+    return getattr(getattr(spec, "cache_role", None), "value", None) == "indexer"
+
+
+def dims_in_order() -> bool:
+    """Whether tensors have the dimensions (block, head, token, content) in any layout."""
+    return hasattr(CacheConfig, "get_resolved_kv_cache_layout")
+
+
+def transposes_k(spec: AttentionSpec) -> bool:
+    """Whether vLLM's attention on a CPU keeps K transposed in a block, and V as it is."""
+    from vllm.v1.attention.backends import cpu_attn
+
+    choose = getattr(cpu_attn, "_get_attn_isa", None)
+    if choose is None or spec.dtype.itemsize < 2:
+        return False
+    sizes = {"block_size": spec.block_size, "head_size": spec.head_size}
+    return choose(**accepted(choose, dtype=spec.dtype, **sizes)) in ("vec", "vec16")
 
 
 def prefill_lookahead(vllm_config: VllmConfig) -> int:

@@ -17,6 +17,7 @@ from nixlpush.sidechannel import SideChannel
 from nixlpush.types import Expect, Offer, pack_blocks
 from nixlpush.vllm import params as transfer_params
 from nixlpush.vllm import releases
+from nixlpush.vllm.blocklists import BlockLists
 from nixlpush.vllm.metadata import HandshakeMetadata, StepMetadata
 from nixlpush.vllm.params import Producer
 from nixlpush.vllm.settings import Settings
@@ -49,11 +50,13 @@ class PushScheduler:
         self, settings: Settings, vllm_config: VllmConfig, kv_cache_config: KVCacheConfig
     ) -> None:
         self._settings = settings
-        self._kv_cache_config = kv_cache_config
+        self._block_lists = BlockLists(kv_cache_config)
         self._parallel = vllm_config.parallel_config
-        # The last tokens of a prompt that P leaves to D: a drafter with several modules
-        # must not see them on P.
-        self._backoff = max(0, releases.prefill_lookahead(vllm_config) - 1)
+        # The last tokens of a prompt that P leaves to D: a drafter with several modules must
+        # not see them on P, and D cannot run the last one on a state that has seen it.
+        self._backoff = max(
+            int(self._block_lists.has_states), releases.prefill_lookahead(vllm_config) - 1
+        )
         self._tags = itertools.count(1)
         self._receives: dict[str, _Receive] = {}
         self._sends: set[str] = set()
@@ -145,11 +148,7 @@ class PushScheduler:
 
     def _missing_blocks(self, blocks: KVCacheBlocks) -> tuple[bytes, bytes]:
         """The blocks to receive, packed. Those with a hash are D's own prefix hit."""
-        return pack_blocks(
-            releases.select_block_ids(
-                self._kv_cache_config, blocks.get_unhashed_block_ids_all_groups()
-            )
-        )
+        return pack_blocks(self._block_lists.of(blocks.get_unhashed_block_ids_all_groups()))
 
     def _withdraw(self, request_id: str) -> None:
         """Ends what D expects, if anything. A receive with blocks stays until its event."""
@@ -197,15 +196,16 @@ class PushScheduler:
         params["do_remote_prefill"] = False
         if not params.get("do_remote_decode") or request.status not in _FINISHED:
             return False, None
-        groups = tuple(releases.select_block_ids(self._kv_cache_config, block_ids))
+        groups = self._block_lists.of(block_ids)
         hold = any(groups)
         if hold:
-            self._offer(request.request_id, params, groups)
+            self._offer(request, params, groups)
         return hold, self._params_for_consumer(request, params, groups, hold)
 
     def _offer(
-        self, request_id: str, params: dict[str, Any], groups: tuple[list[int], ...]
+        self, request: Request, params: dict[str, Any], groups: tuple[list[int], ...]
     ) -> None:
+        request_id = request.request_id
         try:
             transfer_id = transfer_params.transfer_id(params)
         except ValueError as error:
@@ -213,7 +213,13 @@ class PushScheduler:
             transfer_id = None
         self._sends.add(request_id)
         self._offers.append(
-            Offer(next(self._tags), request_id, transfer_id, *pack_blocks(groups))
+            Offer(
+                next(self._tags),
+                request_id,
+                transfer_id,
+                *pack_blocks(groups),
+                tokens=request.num_computed_tokens,
+            )
         )
 
     def _params_for_consumer(

@@ -13,6 +13,7 @@ from nixlpush.errors import CallError
 from nixlpush.types import RECEIVED, SENT, Event, Expect, Offer, Options, unpack_ids
 from nixlpush.vllm import compat, layout
 from nixlpush.vllm.metadata import HandshakeMetadata, StepMetadata
+from nixlpush.vllm.ranks import rank_of
 from nixlpush.vllm.settings import Settings
 from nixlpush.vllm.stats import Recorder
 
@@ -58,7 +59,7 @@ class PushWorker:
         # UCX keeps unused registrations for ever otherwise; vLLM sets the same.
         os.environ.setdefault("UCX_RCACHE_MAX_UNRELEASED", "1024")
         cache = layout.describe(self._vllm_config, self._kv_cache_config, kv_caches)
-        self._engine = Engine.open(self._options(cache.attention_backend))
+        self._engine = Engine.open(self._options())
         self._engine.register(cache)
         self._stats = Recorder(self._engine)
         logger.info(
@@ -70,15 +71,18 @@ class PushWorker:
             cache.name,
         )
 
-    def _options(self, attention_backend: str) -> Options:
+    def _options(self) -> Options:
         settings = self._settings
+        rank = rank_of(self._vllm_config.parallel_config)
+        backends = compat.backend_names(self._vllm_config)
         return Options(
             engine_id=settings.engine_id,
             side_channel_host=settings.side_channel_host,
             side_channel_port=settings.side_channel_port,
+            **rank._asdict(),
             backends=settings.backends,
-            compat_hash=compat.compat_hash(self._vllm_config, attention_backend),
-            compat_factors=compat.compat_factors(self._vllm_config, attention_backend),
+            compat_hash=compat.compat_hash(self._vllm_config, backends),
+            compat_factors=compat.compat_factors(self._vllm_config, backends),
             ignore_compat=not settings.enforce_compat,
             lease_ms=_ms(settings.lease),
             receive_timeout_ms=_ms(settings.receive_timeout),
