@@ -26,7 +26,8 @@ from vllm.v1.worker.utils import allocate_kv_cache
 from vllm_harness import vllm_config, write_model
 
 LAYERS = 5
-HEAD_SIZE = 32
+HEAD_SIZE = 8
+LATENT_SIZE = 48
 WINDOW_BLOCKS = 2
 P_BLOCKS, D_BLOCKS = 48, 41  # of a pool, without the null block one less
 MOST_BLOCKS = 12
@@ -168,7 +169,7 @@ def write_config(folder: Path, geometry: Geometry) -> Path:
             "architectures": ["DeepseekV2ForCausalLM"],
             "model_type": "deepseek_v2",
             "num_key_value_heads": config["num_attention_heads"],
-            "kv_lora_rank": HEAD_SIZE,
+            "kv_lora_rank": LATENT_SIZE - 16,
             "q_lora_rank": None,
             "qk_rope_head_dim": 16,
             "qk_nope_head_dim": 16,
@@ -181,7 +182,7 @@ def write_config(folder: Path, geometry: Geometry) -> Path:
 def _spec(geometry: Geometry, window: int, heads: int) -> Any:
     common = {"block_size": geometry.block, "dtype": torch.bfloat16, "num_kv_heads": heads}
     if geometry.mla:
-        return MLAAttentionSpec(head_size=HEAD_SIZE + 16, **common)
+        return MLAAttentionSpec(head_size=LATENT_SIZE, **common)
     if window:
         return SlidingWindowSpec(head_size=HEAD_SIZE, sliding_window=window, **common)
     return FullAttentionSpec(head_size=HEAD_SIZE, **common)
@@ -210,8 +211,8 @@ def move(
         for layer in layers:
             for head in target.heads:
                 source = next(s for s in sources if layer in s.layers and head in s.heads)
-                values = source.cells(layer)[theirs, head - source.heads[0]]
-                target.cells(layer)[ours, head - target.heads[0]] = values
+                values = source.cells(layer).numpy()[theirs, head - source.heads[0]]
+                target.cells(layer).numpy()[ours, head - target.heads[0]] = values
 
 
 def draw(geometry: Geometry, rng: random.Random) -> Lists:
