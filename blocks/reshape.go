@@ -12,6 +12,13 @@ import (
 // follow from r's: axes in the same order, without the gaps that r has none of. What r does
 // not tell, or what to has no room for, is an error.
 func (r Region) Reshaped(to Region, heads func(of uint32) Axis) (Region, error) {
+	if r.headByHead() && to.Tokens == r.Tokens {
+		held := heads(r.Parts[0].HeadsOf)
+		if held.Stride = r.Parts[0].Heads.Stride; to.Stride == held.Stride*uint64(held.N) {
+			to.Parts = withHeads(r.Parts, held)
+			return to, nil
+		}
+	}
 	to.Parts = slices.Clone(r.Parts)
 	slices.SortStableFunc(to.Parts, func(a, b Part) int { return cmp.Compare(a.Offset, b.Offset) })
 	var was, is uint64 // where the packs so far end
@@ -39,6 +46,31 @@ func (r Region) Reshaped(to Region, heads func(of uint32) Axis) (Region, error) 
 		return to, fmt.Errorf("a block has %d bytes, more than the %d from block to block", is, to.Stride)
 	}
 	return to, nil
+}
+
+// headByHead reports whether a block is its heads one after another, each with all that the
+// parts have of it, and nothing else. Then a head looks the same in a block of more or fewer.
+func (r *Region) headByHead() bool {
+	if len(r.Parts) == 0 || r.BlockBytes() != r.Stride {
+		return false
+	}
+	first := &r.Parts[0]
+	for i := range r.Parts {
+		p := &r.Parts[i]
+		end := p.Offset + uint64(max(r.Tokens, 1)-1)*p.TokenStride + p.Size
+		if p.Heads != first.Heads || p.HeadsOf != first.HeadsOf || p.Layers.N != 1 || end > first.Heads.Stride {
+			return false
+		}
+	}
+	return first.Heads.Stride*uint64(first.Heads.N) == r.Stride
+}
+
+func withHeads(parts []Part, heads Axis) []Part {
+	parts = slices.Clone(parts)
+	for i := range parts {
+		parts[i].Heads = heads
+	}
+	return parts
 }
 
 // pack is parts that lie side by side in each element, as packed K and V do.

@@ -61,6 +61,41 @@ func TestReshapedState(t *testing.T) {
 	}
 }
 
+// transposed has all K of a head as a row for each of its numbers, then all V.
+func transposed(base uint64, numBlocks, tokens uint32, heads Axis) Region {
+	const numbers, bytes = 8, 4
+	row := uint64(tokens) * bytes
+	heads.Stride = 2 * numbers * row
+	r := Region{Name: "layer", Base: base, Stride: uint64(heads.N) * heads.Stride, NumBlocks: numBlocks, PerID: 1, Tokens: tokens}
+	for i := range uint64(numbers) {
+		r.Parts = append(r.Parts, Part{Component: fmt.Sprintf("k%d", i), Offset: i * row, Size: bytes,
+			Layers: One(3), Heads: heads, HeadsOf: 8, TokenStride: bytes})
+	}
+	r.Parts = append(r.Parts, Part{Component: "v", Offset: numbers * row, Size: numbers * bytes,
+		Layers: One(3), Heads: heads, HeadsOf: 8, TokenStride: numbers * bytes})
+	return r
+}
+
+// TestReshapedHeadByHead has parts that lie within each other in a head.
+func TestReshapedHeadByHead(t *testing.T) {
+	was := transposed(1<<20, 9, 16, Axis{First: 4, N: 4})
+	for _, heads := range []Axis{{First: 4, N: 4}, {First: 0, N: 8}, {First: 5, N: 1}} {
+		want := transposed(1<<30, 7, 16, heads)
+		got, err := was.Reshaped(bare(want), func(uint32) Axis { return heads })
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%v: %v, %v, want %v", heads, got, err, want)
+		}
+	}
+	for what, to := range map[string]Region{
+		"other tokens": transposed(1<<30, 7, 32, Axis{N: 4}),
+		"more room":    {Base: 1 << 30, Stride: was.Stride + 8, NumBlocks: 7, PerID: 1, Tokens: 16},
+	} {
+		if got, err := was.Reshaped(bare(to), func(uint32) Axis { return Axis{N: 4} }); err == nil {
+			t.Errorf("%s: %v, want an error", what, got)
+		}
+	}
+}
+
 func TestReshapedRefuses(t *testing.T) {
 	dense := model{layers: 2, numBlocks: 8, tokens: 16, heads: Axis{N: 4}}.layout("LBHNC", 1<<20)[0]
 	apart := model{layers: 2, numBlocks: 8, tokens: 16, heads: Axis{N: 4}, apart: true}.layout("LBHNC", 1<<20)[0]

@@ -165,7 +165,8 @@ typedef struct nixlpush_region {
   int32_t group;                 /* group whose block ids index it; -1: every group's */
   uint64_t base;                 /* address of block 0 */
   uint64_t block_len;            /* bytes of one block */
-  uint64_t stride;               /* bytes from one block to the next, >= block_len */
+  uint64_t stride;               /* bytes from one block to the next, >= block_len; less only with parts,
+                                    e.g. if heads lie outside of blocks */
   uint32_t num_blocks;
   uint32_t mem;                  /* NIXLPUSH_DRAM or NIXLPUSH_VRAM */
   const char *name;              /* of its first layer */

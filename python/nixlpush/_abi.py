@@ -17,9 +17,7 @@ from ctypes import (
     c_uint32,
     c_uint64,
     c_void_p,
-    sizeof,
 )
-from struct import Struct
 
 ABI_VERSION = 1000
 
@@ -255,24 +253,6 @@ class Stats(Structure):
             "leases_renewed",
         )
     ]
-
-
-def packer(struct: type[Structure]) -> Struct:
-    """Packs all fields of a struct at once, in order; pointers are passed as addresses."""
-    packed = Struct("=" + _codes(struct))
-    if packed.size != sizeof(struct):
-        raise TypeError(f"{struct.__name__} has gaps between its fields")
-    return packed
-
-
-def _codes(struct: type[Structure]) -> str:
-    codes = ""
-    for _, kind, *_ in struct._fields_:
-        if issubclass(kind, Structure):
-            codes += _codes(kind)
-        else:
-            codes += "I" if kind is c_uint32 else "Q"
-    return codes
 
 
 # Structs and handles are passed by address. Address parameters are plain void pointers so

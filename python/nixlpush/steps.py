@@ -6,13 +6,33 @@ from __future__ import annotations
 import ctypes
 from array import array
 from collections.abc import Iterable, Sequence
+from struct import Struct
 
 from nixlpush import _abi
 from nixlpush.types import Expect, Offer
 
-_STEP = _abi.packer(_abi.Step)
-_EXPECT = _abi.packer(_abi.Expect)
-_OFFER = _abi.packer(_abi.Offer)
+
+def _packer(struct: type[ctypes.Structure]) -> Struct:
+    """Packs all fields of a struct at once, in order; pointers are passed as addresses."""
+    packed = Struct("=" + _codes(struct))
+    if packed.size != ctypes.sizeof(struct):
+        raise TypeError(f"{struct.__name__} has gaps between its fields")
+    return packed
+
+
+def _codes(struct: type[ctypes.Structure]) -> str:
+    codes = ""
+    for _, kind, *_ in struct._fields_:
+        if issubclass(kind, ctypes.Structure):
+            codes += _codes(kind)
+        else:
+            codes += "I" if kind is ctypes.c_uint32 else "Q"
+    return codes
+
+
+_STEP = _packer(_abi.Step)
+_EXPECT = _packer(_abi.Expect)
+_OFFER = _packer(_abi.Offer)
 
 
 class StepBuffer:

@@ -93,7 +93,6 @@ class Worker:
         return next(i for i, group in enumerate(groups) if layer_name in group.layer_names)
 
 
-
 def read(found: Layout, group: int) -> dict[Place, bytes]:
     """All elements that block ids of a group lead to."""
     elements: dict[Place, bytes] = {}
@@ -120,13 +119,16 @@ def _places(region: Region, part: Part) -> Iterator[tuple[Place, int]]:
                         id_,
                         rest * tokens + token,
                     )
-                    yield place, (
-                        region.base
-                        + block * region.stride
-                        + part.offset
-                        + layer * part.layer_stride
-                        + head * part.head_stride
-                        + token * part.token_stride
+                    yield (
+                        place,
+                        (
+                            region.base
+                            + block * region.stride
+                            + part.offset
+                            + layer * part.layer_stride
+                            + head * part.head_stride
+                            + token * part.token_stride
+                        ),
                     )
 
 

@@ -12,20 +12,20 @@ import torch
 
 pytest.importorskip("vllm.v1.kv_cache_layout", reason="this release allocates in another way")
 
-from described import Place, Worker, raw, read  # noqa: E402
-from vllm import _custom_ops as ops  # noqa: E402
-from vllm.model_executor.layers.mamba import mamba_utils  # noqa: E402
-from vllm.v1.attention.backends.registry import MambaAttentionBackendEnum  # noqa: E402
-from vllm.v1.kv_cache_interface import (  # noqa: E402
+from described import Place, Worker, raw, read
+from vllm import _custom_ops as ops
+from vllm.model_executor.layers.mamba import mamba_utils
+from vllm.v1.attention.backends.registry import MambaAttentionBackendEnum
+from vllm.v1.kv_cache_interface import (
     FullAttentionSpec,
     MambaSpec,
     MLAAttentionSpec,
     SlidingWindowSpec,
 )
-from vllm.v1.kv_cache_layout import KVCacheLayout  # noqa: E402
-from vllm_harness import write_model  # noqa: E402
+from vllm.v1.kv_cache_layout import KVCacheLayout
+from vllm_harness import write_model
 
-from nixlpush import ONE_STATE  # noqa: E402
+from nixlpush import ONE_STATE
 
 HEAD, TOKENS, MODEL_HEADS = 32, 32, 4
 NAME = "model.layers.{}.self_attn.attn"
@@ -99,10 +99,14 @@ def test_heads_of_a_rank(
     replicated: int,
 ) -> None:
     names = [NAME.format(i) for i in (0, 1)]
-    worker = Worker(model, dict.fromkeys(names, full(held)), layout_name, rank=rank, tp_size=tp_size)
+    worker = Worker(
+        model, dict.fromkeys(names, full(held)), layout_name, rank=rank, tp_size=tp_size
+    )
     found = worker.describe()
     assert read(found, 0) == k_and_v(worker, first, names)
-    assert {part.heads_of for region in found.regions for part in region.parts} == {MODEL_HEADS}
+    assert {part.heads_of for region in found.regions for part in region.parts} == {
+        MODEL_HEADS
+    }
     assert MODEL_HEADS * replicated == held * tp_size
 
 
@@ -148,7 +152,9 @@ def test_mla_is_the_same_on_all_ranks(model: Path, layout_name: str) -> None:
     for name in names:
         cache = worker.caches[name]
         for block, token in torch.cartesian_prod(*map(torch.arange, (len(cache), TOKENS))):
-            place = Place(int(name.split(".")[2]), f"latent of {WHERE}", 0, int(block), int(token))
+            place = Place(
+                int(name.split(".")[2]), f"latent of {WHERE}", 0, int(block), int(token)
+            )
             expected[place] = raw(cache[block, 0, token])
     assert read(found, 0) == expected
     assert {part.heads_of for region in found.regions for part in region.parts} == {1}

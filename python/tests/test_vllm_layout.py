@@ -3,13 +3,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import need_vllm  # noqa: F401
 import pytest
 import torch
-from vllm.config import set_current_vllm_config
-from vllm.v1.kv_cache_interface import SlidingWindowSpec
+from vllm.config import VllmConfig, set_current_vllm_config
+from vllm.model_executor.layers.mamba import mamba_utils
+from vllm.v1.attention.backends.registry import MambaAttentionBackendEnum
+from vllm.v1.kv_cache_interface import (
+    ChunkedLocalAttentionSpec,
+    KVCacheSpec,
+    MambaSpec,
+    MLAAttentionSpec,
+    SlidingWindowSpec,
+)
 from vllm_harness import (
     LAYERS,
     NUM_BLOCKS,
@@ -65,14 +74,6 @@ def test_one_region_per_layer_in_numeric_order_and_one_memory_range(model: Path)
     assert (found.physical_per_logical, found.attention_backend) == (1, "CPU_ATTN")
 
 
-def test_a_page_may_be_a_permuted_view(model: Path) -> None:
-    _, caches = allocate()
-    permuted = {name: cache.transpose(1, 2) for name, cache in caches.items()}
-    assert not permuted[LAYERS[0]][0].is_contiguous()
-    expected = describe(model, caches)
-    assert describe(model, permuted) == expected
-
-
 def test_a_layer_that_shares_a_cache_is_no_second_region(model: Path) -> None:
     _, caches = allocate()
     shared = {**caches, "model.layers.11.attn": caches[LAYERS[0]]}
@@ -91,7 +92,10 @@ def test_a_layer_that_shares_a_cache_is_no_second_region(model: Path) -> None:
 def test_a_tensor_of_another_form_is_refused(model: Path, spoil: object) -> None:
     _, caches = allocate()
     caches[LAYERS[0]] = spoil(caches[LAYERS[0]])
-    with pytest.raises(NotImplementedError, match=r"model.layers.10.attn has shape"):
+    with pytest.raises(
+        NotImplementedError,
+        match=r"cannot describe the KV cache of model.layers.10.attn: .*shape",
+    ):
         describe(model, caches)
 
 
@@ -106,29 +110,100 @@ def test_names_sort_by_number() -> None:
     ]
 
 
-def test_one_group_of_full_attention_is_supported(model: Path) -> None:
-    require_supported(vllm_config(model), cache_config(SPEC))
+WINDOW = SlidingWindowSpec(
+    block_size=BLOCK_SIZE,
+    num_kv_heads=4,
+    head_size=64,
+    dtype=torch.bfloat16,
+    sliding_window=64,
+)
+LATENT = MLAAttentionSpec(
+    block_size=BLOCK_SIZE, num_kv_heads=1, head_size=576, dtype=torch.bfloat16
+)
+CHUNKED = ChunkedLocalAttentionSpec(
+    block_size=BLOCK_SIZE,
+    num_kv_heads=4,
+    head_size=64,
+    dtype=torch.bfloat16,
+    attention_chunk_size=64,
+)
+MAMBA = MambaSpec(
+    block_size=BLOCK_SIZE,
+    shapes=((96, 3), (4, 16, 8)),
+    dtypes=(torch.bfloat16, torch.float32),
+    mamba_type=MambaAttentionBackendEnum.MAMBA2,
+)
 
 
-def test_all_that_is_not_supported_is_named(model: Path) -> None:
-    window = SlidingWindowSpec(
-        block_size=BLOCK_SIZE,
-        num_kv_heads=4,
-        head_size=64,
-        dtype=torch.bfloat16,
-        sliding_window=64,
+def parallel(model: Path, role: str = "kv_both", **sizes: int) -> VllmConfig:
+    config = vllm_config(model, kv_role=role)
+    for name, size in sizes.items():
+        setattr(config.parallel_config, name, size)
+    return config
+
+
+@pytest.mark.parametrize("specs", [(SPEC,), (WINDOW,), (SPEC, WINDOW), (LATENT,)])
+@pytest.mark.parametrize("role", ["kv_both", "kv_producer"])
+def test_what_is_supported(model: Path, role: str, specs: tuple[KVCacheSpec, ...]) -> None:
+    sizes = {"tensor_parallel_size": 4, "pipeline_parallel_size": 2}
+    require_supported(parallel(model, role, **sizes), cache_config(*specs))
+    require_supported(
+        parallel(model, "kv_consumer", tensor_parallel_size=8), cache_config(*specs)
     )
-    config = vllm_config(model)
-    config.parallel_config.tensor_parallel_size = 2
-    config.parallel_config.pipeline_parallel_size = 3
+
+
+@pytest.mark.parametrize(
+    ("role", "sizes", "specs", "reason"),
+    [
+        (
+            "kv_both",
+            {"decode_context_parallel_size": 2},
+            [SPEC],
+            "decode_context_parallel_size=2, which deals out tokens to ranks",
+        ),
+        ("kv_both", {"prefill_context_parallel_size": 4}, [SPEC], "prefill_context_parallel"),
+        ("kv_consumer", {"pipeline_parallel_size": 3}, [SPEC], "=3 of a consumer"),
+        ("kv_both", {}, [SPEC] * 65, "65 groups"),
+        ("kv_both", {}, [SPEC, CHUNKED], "layers with ChunkedLocalAttentionSpec"),
+        ("kv_both", {}, [replace(LATENT, tokens_per_state=4)], "one entry for several tokens"),
+    ],
+)
+def test_what_is_not_supported_is_refused_with_a_reason(
+    model: Path,
+    role: str,
+    sizes: dict[str, int],
+    specs: list[KVCacheSpec],
+    reason: str,
+) -> None:
+    with pytest.raises(NotImplementedError, match=reason):
+        require_supported(parallel(model, role, **sizes), cache_config(*specs))
+
+
+@pytest.fixture
+def channels_innermost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mamba_utils, "is_conv_state_dim_first", lambda: False)
+
+
+def test_states_with_channels_innermost_are_refused(
+    model: Path, channels_innermost: None
+) -> None:
+    with pytest.raises(NotImplementedError, match="set VLLM_SSM_CONV_STATE_LAYOUT=DS"):
+        require_supported(vllm_config(model), cache_config(MAMBA))
+
+
+def test_states_of_an_unknown_kind_are_refused(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mamba_utils, "is_conv_state_dim_first", lambda: True)
+    unknown = replace(MAMBA, mamba_type=MambaAttentionBackendEnum.LINEAR)
+    with pytest.raises(NotImplementedError, match="only supports Mamba1"):
+        require_supported(vllm_config(model), cache_config(unknown))
+
+
+def test_all_that_is_not_supported_is_named(model: Path, channels_innermost: None) -> None:
+    config = parallel(model, decode_context_parallel_size=2, prefill_context_parallel_size=2)
     config.kv_transfer_config.kv_buffer_device = "cuda"
     with pytest.raises(NotImplementedError) as caught:
-        require_supported(config, cache_config(SPEC, window))
-    for what in (
-        "tensor_parallel_size=2",
-        "pipeline_parallel_size=3",
-        "2 groups",
-        "SlidingWindowSpec",
-        "kv_buffer_device=cuda",
-    ):
+        require_supported(config, cache_config(MAMBA))
+    for what in ("decode_context", "prefill_context", "states", "kv_buffer_device=cuda"):
         assert what in str(caught.value)

@@ -13,7 +13,7 @@ from vllm.distributed.kv_transfer.kv_connector import utils
 from vllm_harness import attention_spec, vllm_config, write_model
 
 from nixlpush.vllm import releases
-from nixlpush.vllm.geometry import require_supported
+from nixlpush.vllm.geometry import layers_of, require_supported
 
 GROUP = SimpleNamespace(layer_names=["a", "b"], kv_cache_spec=attention_spec())
 OLD_CACHE = SimpleNamespace(kv_cache_groups=[GROUP])
@@ -34,11 +34,11 @@ def test_with_a_choice_of_groups_it_is_taken() -> None:
     assert releases.select_block_ids(chosen, ([1], [2])) == ([2],)
 
 
-def test_an_old_cache_of_one_group_is_supported(tmp_path: Path) -> None:
+def test_an_old_cache_is_supported(tmp_path: Path) -> None:
     require_supported(vllm_config(write_model(tmp_path)), OLD_CACHE)
     two = SimpleNamespace(kv_cache_groups=[GROUP, GROUP])
-    with pytest.raises(NotImplementedError, match="2 groups"):
-        require_supported(vllm_config(write_model(tmp_path)), two)
+    assert [layer.group for layer in layers_of(two)] == [0, 0, 1, 1]
+    require_supported(vllm_config(write_model(tmp_path)), two)
 
 
 def test_the_layout_has_its_old_name_where_vllm_knows_no_other(

@@ -242,6 +242,7 @@ def test_p_offers_its_blocks_and_frees_them_when_they_are_sent(harness: Harness)
     assert (offer.request_id, offer.transfer_id, offer.lease_ms) == ("p", "x-9", 0)
     assert [unpack_ids(offer.block_ids)] == list(params["remote_block_ids"])
     assert len(unpack_ids(offer.block_ids)) == 3
+    assert offer.tokens == 40
     assert harness.connector.has_pending_push_work()
     assert harness.free_blocks() < harness.free_at_start
     harness.engine.sent("p")

@@ -72,9 +72,7 @@ def attention(
     return {"k": (k, heads), "v": (v, heads)}
 
 
-def parts(
-    components: Components, base: int, layer_name: str, tokens: int
-) -> list[Part]:
+def parts(components: Components, base: int, layer_name: str, tokens: int) -> list[Part]:
     """The parts of a layer in blocks of so many tokens; block 0 is at address base."""
     layer, where = layer_of(layer_name)
     return [
@@ -100,16 +98,17 @@ def whole(cache: torch.Tensor) -> torch.Tensor:
         return cache.view(*cache.shape[:2], 1, -1)
     except RuntimeError:
         raise NotImplementedError(
-            f"blocks of shape {tuple(cache.shape[1:])}, strides {cache.stride()[1:]}, can only "
-            "be moved as a whole, and are not contiguous"
+            f"blocks of shape {tuple(cache.shape[1:])}, strides {cache.stride()[1:]}, can "
+            "only be moved as a whole, and are not contiguous"
         ) from None
 
 
 def _part(
     component: str, view: torch.Tensor, heads: Heads, base: int, layer: int, tokens: int
 ) -> Part:
-    blocks, count, states, content = view.shape
-    if content > 1 and view.stride(3) != 1 or count != heads.count or states not in (1, tokens):
+    _, count, states, content = view.shape
+    fits = count == heads.count and states in (1, tokens)
+    if not fits or (content > 1 and view.stride(3) != 1):
         raise NotImplementedError(
             f"{component}: shape {tuple(view.shape)}, strides {view.stride()}, with "
             f"{heads.count} heads and {tokens} tokens in a block"
@@ -142,9 +141,7 @@ def _latent(cache: torch.Tensor, spec: AttentionSpec, backend: str) -> Component
     return {"latent": (cache if by_token else whole(cache), Heads(0, 1, 1))}
 
 
-def _slots(
-    cache: torch.Tensor, spec: AttentionSpec, heads: Heads, rank: Rank
-) -> Components:
+def _slots(cache: torch.Tensor, spec: AttentionSpec, heads: Heads, rank: Rank) -> Components:
     """K and V in slots of their own, in an order that only the kernel knows: a slot for K and
     one for V of each head, or of all heads together."""
     view = whole(cache)
