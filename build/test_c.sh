@@ -36,8 +36,12 @@ if build/check_symbols.sh build/out/test/libnixlpush.so.1 2>"$out/gate" || ! gre
   exit 1
 fi
 
-build push build/out gcc -std=c11 examples/c/push.c
-build push_cpp build/out g++ -std=c++17 -x c++ examples/c/push.c -x none
+host=examples/c/host.c
+build push build/out gcc -std=c11 examples/c/push.c $host
+build push_cpp build/out g++ -std=c++17 -x c++ examples/c/push.c $host -x none
+build unequal build/out gcc -std=c11 examples/c/unequal.c $host
+build unequal_asan build/out/asan gcc -std=c11 -fsanitize=address,undefined -fno-sanitize-recover \
+  examples/c/unequal.c $host
 build misuse build/out gcc -std=c11 examples/c/misuse/misuse.c examples/c/misuse/misuse_engine.c
 build misuse_asan build/out/asan gcc -std=c11 -fsanitize=address,undefined -fno-sanitize-recover \
   examples/c/misuse/misuse.c examples/c/misuse/misuse_engine.c
@@ -45,6 +49,8 @@ build panic build/out/test gcc -std=c11 -Iconnector/cshared connector/cshared/te
 
 run push "$nixl"
 run push_cpp "$nixl"
+run unequal "$nixl"
+ASAN_OPTIONS=detect_leaks=0 run unequal_asan "$nixl"
 run misuse "$nixl"
 ASAN_OPTIONS=detect_leaks=0 run misuse_asan "$nixl"
 for place in 1 2 3 4; do

@@ -8,13 +8,12 @@
  * Exit status 0: every byte arrived where it should, and nowhere else.
  *
  * It is C11 and C++17, and written to be read from bottom to top: main, the two roles, then
- * what they share.
+ * what they share; host.c has what is no different from host to host.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
 #include <errno.h>
-#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -23,11 +22,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "nixlpush.h"
+#include "host.h"
 
 /* The cache of both sides: LAYERS arrays of BLOCKS blocks, each of BLOCK_LEN bytes. */
 enum { LAYERS = 4, BLOCKS = 64, BLOCK_LEN = 4096, CACHE_LEN = LAYERS * BLOCKS * BLOCK_LEN };
-enum { UNTOUCHED = 0xEE, PATIENCE_MS = 30000 };
+enum { UNTOUCHED = 0xEE };
 
 /* Three prompts: where their blocks are at the producer, and where the consumer wants them. */
 enum { PROMPTS = 3, LENGTH = 6 };
@@ -35,32 +34,6 @@ static const uint32_t SOURCE[PROMPTS][LENGTH] = {
     {9, 8, 7, 6, 31, 30}, {0, 1, 2, 3, 4, 5}, {63, 40, 62, 41, 61, 42}};
 static const uint32_t TARGET[PROMPTS][LENGTH] = {
     {20, 19, 18, 17, 4, 3}, {50, 51, 52, 53, 54, 55}, {0, 63, 2, 33, 1, 44}};
-
-typedef struct worker {
-  const char *role;
-  nixlpush_handle channel;
-  nixlpush_handle engine;
-  uint32_t port;
-  unsigned char *cache;
-} worker;
-
-/* The library never prints: its log lines are for the host to show. */
-static void show_log(const worker *w) {
-  char lines[65536];
-  int32_t n;
-  while ((n = nixlpush_drain_log(lines, sizeof lines)) > 0)
-    fprintf(stderr, "[%s log]\n%.*s", w->role, n, lines);
-}
-
-static void fail(const worker *w, const char *what, const char *why) {
-  fprintf(stderr, "%s: %s: %s\n", w->role, what, why);
-  show_log(w);
-  exit(1);
-}
-
-static void check(const worker *w, const char *what, int32_t code, const nixlpush_error *err) {
-  if (code < 0) fail(w, what, err->message);
-}
 
 /* What the producer has in a byte of its cache: no two blocks are alike. */
 static unsigned char pattern(int layer, uint32_t block, int offset) {
@@ -72,45 +45,13 @@ static unsigned char *block_of(unsigned char *cache, int layer, uint32_t block) 
   return cache + ((size_t)layer * BLOCKS + block) * BLOCK_LEN;
 }
 
-/* Binds the side channel first: its port is part of what the engine tells its peers. */
-static void open_worker(worker *w, const char *library) {
-  nixlpush_error err;
-  nixlpush_options options;
-  int32_t port;
-
-  memset(&err, 0, sizeof err);
-  err.struct_size = sizeof err;
-  if (nixlpush_abi_version() / 1000 != NIXLPUSH_ABI_VERSION / 1000)
-    fail(w, "load", "the library has another interface than the header");
-
-  check(w, "open side channel", nixlpush_sidechannel_open("127.0.0.1", 0, &w->channel, &err), &err);
-  port = nixlpush_sidechannel_port(w->channel, &err);
-  check(w, "ask for the port", port, &err);
-  w->port = (uint32_t)port;
-
-  memset(&options, 0, sizeof options); /* zero is the default of every field */
-  options.struct_size = sizeof options;
-  options.engine_id = w->role;
-  options.side_channel_host = "127.0.0.1";
-  options.side_channel_port = w->port;
-  options.nixl_library = library;
-  options.compat_hash = "push.c";
-  check(w, "open engine", nixlpush_engine_open(&options, &w->engine, &err), &err);
-}
-
-/* Describes the cache to the engine and publishes how to reach it. */
-static void register_cache(worker *w) {
+/* One region per layer. What is in a block need not be said if both sides have it alike. */
+static void describe_cache(worker *w) {
   static const char *const names[LAYERS] = {"layer.0", "layer.1", "layer.2", "layer.3"};
-  nixlpush_error err;
   nixlpush_region regions[LAYERS];
-  nixlpush_memory memory;
   nixlpush_layout layout;
-  void *metadata;
-  uint64_t len = 0;
   int i;
 
-  memset(&err, 0, sizeof err);
-  err.struct_size = sizeof err;
   memset(regions, 0, sizeof regions);
   for (i = 0; i < LAYERS; i++) {
     regions[i].struct_size = sizeof regions[i];
@@ -121,10 +62,6 @@ static void register_cache(worker *w) {
     regions[i].mem = NIXLPUSH_DRAM;
     regions[i].name = names[i];
   }
-  memset(&memory, 0, sizeof memory);
-  memory.addr = (uint64_t)(uintptr_t)w->cache;
-  memory.len = CACHE_LEN;
-  memory.mem = NIXLPUSH_DRAM;
   memset(&layout, 0, sizeof layout);
   layout.struct_size = sizeof layout;
   layout.block_size = 16;
@@ -133,107 +70,7 @@ static void register_cache(worker *w) {
   layout.attention_backend = "none";
   layout.regions = regions;
   layout.num_regions = LAYERS;
-  layout.memory = &memory;
-  layout.num_memory = 1;
-  check(w, "register cache", nixlpush_engine_register(w->engine, &layout, &err), &err);
-
-  /* Two calls: the first tells the length. */
-  if (nixlpush_engine_metadata(w->engine, NULL, 0, &len, &err) != NIXLPUSH_ESHORT)
-    fail(w, "ask for the length of the metadata", err.message);
-  metadata = malloc(len);
-  if (metadata == NULL) fail(w, "publish", "out of memory");
-  check(w, "get metadata", nixlpush_engine_metadata(w->engine, metadata, len, &len, &err), &err);
-  check(w, "publish", nixlpush_sidechannel_publish(w->channel, 0, 0, metadata, len, &err), &err);
-  free(metadata);
-}
-
-/* Waits for one event, as a host without a loop of its own does. */
-static nixlpush_event next_event(const worker *w) {
-  nixlpush_error err;
-  nixlpush_event event;
-  struct pollfd ready;
-  int32_t n;
-
-  memset(&err, 0, sizeof err);
-  err.struct_size = sizeof err;
-  ready.fd = nixlpush_event_fd(w->engine, &err);
-  ready.events = POLLIN;
-  check(w, "event fd", ready.fd, &err);
-  while ((n = nixlpush_poll(w->engine, &event, 1, sizeof event, &err)) == 0) {
-    int woken = poll(&ready, 1, PATIENCE_MS);
-    if (woken == 0) fail(w, "wait for an event", "none came in time");
-    if (woken < 0 && errno != EINTR) fail(w, "wait for an event", strerror(errno));
-  }
-  check(w, "poll", n, &err);
-  return event;
-}
-
-static void close_worker(worker *w) {
-  nixlpush_error err;
-
-  memset(&err, 0, sizeof err);
-  err.struct_size = sizeof err;
-  check(w, "close engine", nixlpush_engine_close(w->engine, &err), &err);
-  check(w, "close side channel", nixlpush_sidechannel_close(w->channel, &err), &err);
-  if (nixlpush_open_handles() != 0) fail(w, "close", "a handle is left");
-  free(w->cache); /* not before the engine is closed: peers may write into it */
-}
-
-/* What the scheduler of a consumer does for a prompt that another engine computes. */
-static void expect(const worker *w, int prompt, uint32_t producer_port) {
-  nixlpush_error err;
-  nixlpush_expect entry;
-  nixlpush_step step;
-  char request[32], transfer[32];
-  const uint32_t count = LENGTH;
-
-  memset(&err, 0, sizeof err);
-  err.struct_size = sizeof err;
-  snprintf(request, sizeof request, "consumer-request-%d", prompt);
-  snprintf(transfer, sizeof transfer, "transfer-%d", prompt);
-  memset(&entry, 0, sizeof entry);
-  entry.struct_size = sizeof entry;
-  entry.tag = (uint64_t)prompt + 1;
-  entry.request_id = request;
-  entry.transfer_id = transfer;
-  entry.producer_engine_id = "producer";
-  entry.producer_host = "127.0.0.1";
-  entry.producer_port = producer_port;
-  entry.blocks.ids = TARGET[prompt];
-  entry.blocks.counts = &count;
-  entry.blocks.num_groups = 1;
-  memset(&step, 0, sizeof step);
-  step.struct_size = sizeof step;
-  step.expects = &entry;
-  step.num_expects = 1;
-  check(w, "expect", nixlpush_submit(w->engine, &step, &err), &err);
-}
-
-/* And what the scheduler of a producer does when a prompt is computed. */
-static void offer(const worker *w, int prompt) {
-  nixlpush_error err;
-  nixlpush_offer entry;
-  nixlpush_step step;
-  char request[32], transfer[32];
-  const uint32_t count = LENGTH;
-
-  memset(&err, 0, sizeof err);
-  err.struct_size = sizeof err;
-  snprintf(request, sizeof request, "producer-request-%d", prompt);
-  snprintf(transfer, sizeof transfer, "transfer-%d", prompt);
-  memset(&entry, 0, sizeof entry);
-  entry.struct_size = sizeof entry;
-  entry.tag = (uint64_t)prompt + 1;
-  entry.request_id = request;
-  entry.transfer_id = transfer;
-  entry.blocks.ids = SOURCE[prompt];
-  entry.blocks.counts = &count;
-  entry.blocks.num_groups = 1;
-  memset(&step, 0, sizeof step);
-  step.struct_size = sizeof step;
-  step.offers = &entry;
-  step.num_offers = 1;
-  check(w, "offer", nixlpush_submit(w->engine, &step, &err), &err);
+  register_cache(w, &layout, CACHE_LEN);
 }
 
 /* Compares the whole cache of the consumer with what must be there. Returns wrong blocks. */
@@ -265,8 +102,8 @@ static int consumer(worker *w, const char *library, uint32_t producer_port) {
 
   memset(w->cache, UNTOUCHED, CACHE_LEN);
   open_worker(w, library);
-  register_cache(w);
-  for (i = 0; i < PROMPTS; i++) expect(w, i, producer_port);
+  describe_cache(w);
+  for (i = 0; i < PROMPTS; i++) expect(w, i, producer_port, TARGET[i], LENGTH);
   for (i = 0; i < PROMPTS; i++) {
     nixlpush_event event = next_event(w);
     if (event.kind != NIXLPUSH_RECEIVED) fail(w, "receive", event.message);
@@ -275,6 +112,7 @@ static int consumer(worker *w, const char *library, uint32_t producer_port) {
   wrong = wrong_blocks(w->cache);
   printf("consumer: %d of %d blocks are wrong, untouched ones included\n", wrong, LAYERS * BLOCKS);
   close_worker(w);
+  if (nixlpush_open_handles() != 0) fail(w, "close", "a handle is left");
   return wrong == 0 ? 0 : 1;
 }
 
@@ -307,10 +145,10 @@ static int producer(worker *w, const char *library) {
       for (offset = 0; offset < BLOCK_LEN; offset++)
         block_of(w->cache, layer, block)[offset] = pattern(layer, block, offset);
   open_worker(w, library);
-  register_cache(w);
+  describe_cache(w);
 
   /* Either side may come first: one prompt is offered before the consumer even runs. */
-  offer(w, 0);
+  offer(w, 0, 0, SOURCE[0], LENGTH);
   child = start_consumer(w, library);
   for (i = 0; i < PROMPTS; i++) {
     nixlpush_event event = next_event(w);
@@ -323,12 +161,13 @@ static int producer(worker *w, const char *library) {
            (unsigned long long)event.block_pairs, (unsigned long long)event.descriptors,
            (double)event.write_ns / 1e6);
     if (i == 0) { /* the consumer has most likely announced the others by now */
-      offer(w, 1);
-      offer(w, 2);
+      offer(w, 1, 0, SOURCE[1], LENGTH);
+      offer(w, 2, 0, SOURCE[2], LENGTH);
     }
   }
   if (waitpid(child, &status, 0) != child) fail(w, "wait for the consumer", strerror(errno));
   close_worker(w);
+  if (nixlpush_open_handles() != 0) fail(w, "close", "a handle is left");
   if (status != 0) printf("producer: the consumer failed (wait status %#x)\n", (unsigned)status);
   return status == 0 ? 0 : 1;
 }

@@ -247,7 +247,9 @@ int main(int argc, char **argv) {
   nixlpush_options options;
   nixlpush_region region = good_region();
   nixlpush_layout layout = good_layout(&region);
+  nixlpush_part part = good_part();
 
+  region.parts = &part, region.num_parts = 1;
   library = argc > 1 ? argv[1] : NULL;
   options = good_options();
   EXPECT(nixlpush_abi_version() / 1000 == NIXLPUSH_ABI_VERSION / 1000);

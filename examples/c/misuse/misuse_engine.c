@@ -74,6 +74,27 @@ static void bad_parts(nixlpush_handle engine) {
   BAD_LAYOUT(p.component = NULL, "component of a part is NULL");
   BAD_LAYOUT(p.component = "\xff", "component of a part is not UTF-8");
   BAD_LAYOUT(p.reserved = 1, "reserved of a part");
+  BAD_LAYOUT(p.component = "", "without a name");
+  BAD_LAYOUT(p.size = 0, "elements of 0 bytes");
+  BAD_LAYOUT(p.size = UINT64_MAX, "bytes each");
+  BAD_LAYOUT(p.offset = UINT64_MAX, "do not fit into memory");
+  BAD_LAYOUT(p.offset = BLOCK_LEN, "not within the memory");
+  BAD_LAYOUT(p.num_layers = UINT32_MAX; p.layer_stride = UINT64_MAX, "do not fit into memory");
+  BAD_LAYOUT(p.num_layers = 2, "0 bytes apart");
+  BAD_LAYOUT(p.num_heads = 3, "heads up to 3 of 2");
+  BAD_LAYOUT(p.num_heads = 1, "rank 0 of 1 has");
+  BAD_LAYOUT(p.heads_of = UINT32_MAX, "rank 0 of 1 has");
+  BAD_LAYOUT(p.first_head = UINT32_MAX, "heads from 4294967295 on");
+  BAD_LAYOUT(p.head_stride = 1, "1 bytes apart");
+  BAD_LAYOUT(p.token_stride = 1, "1 bytes apart");
+  BAD_LAYOUT(p.token_stride = UINT64_MAX, "bytes apart");
+  BAD_LAYOUT(r.block_len = 1, "bytes in a block of 1");
+  BAD_LAYOUT(r.tokens = NIXLPUSH_ONE_STATE, "0 tokens of 128 bytes");
+  BAD_LAYOUT(r.tokens = NIXLPUSH_ONE_STATE - 1, "tokens in a block");
+  BAD_LAYOUT(r.tokens = 17, "4352 bytes in a block of 4096");
+  BAD_LAYOUT(r.per_id = BLOCKS + 1, "blocks per block id");
+  BAD_LAYOUT(r.per_id = UINT32_MAX, "blocks per block id");
+  BAD_LAYOUT(r.group = -1; r.window = 64, "window");
 }
 
 void bad_layouts(nixlpush_handle engine) {
@@ -91,7 +112,7 @@ void bad_layouts(nixlpush_handle engine) {
   BAD_LAYOUT(r.struct_size = sizeof r - 8, "struct_size");
   BAD_LAYOUT(r.num_blocks = 0, "0 blocks");
   BAD_LAYOUT(r.block_len = 0, "0 bytes");
-  BAD_LAYOUT(r.stride = 1, "1 bytes apart");
+  BAD_LAYOUT(r.num_parts = 0; r.stride = 1, "1 bytes apart");
   BAD_LAYOUT(r.group = -2, "group -2");
   BAD_LAYOUT(r.group = INT32_MAX, "group");
   BAD_LAYOUT(r.mem = 7, "region 0: invalid argument: mem is 7");
