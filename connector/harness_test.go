@@ -13,6 +13,7 @@ import (
 	"unsafe"
 
 	"github.com/nixlpush/nixlpush/nixl"
+	"github.com/nixlpush/nixlpush/notify"
 )
 
 const (
@@ -79,6 +80,9 @@ func (c *testCache) painted(ids []uint32, seed byte) bool {
 	return true
 }
 
+// stockPorts and those above are of peers that say no more than stock engines do.
+const stockPorts = 7900
+
 // slowPort is a peer's that accepts and never answers.
 const slowPort = 7777
 
@@ -96,7 +100,26 @@ func (s site) fetch(ctx context.Context, host string, port, pp, tp int) ([]byte,
 	if e == nil {
 		return nil, errors.New("connection refused")
 	}
-	return e.Metadata()
+	frame, err := e.Metadata()
+	if err != nil || port < stockPorts {
+		return frame, err
+	}
+	return asStock(frame)
+}
+
+// asStock leaves out what a stock engine does not tell.
+func asStock(frame []byte) ([]byte, error) {
+	payload, err := notify.DecodePayload(frame)
+	if err != nil {
+		return nil, err
+	}
+	m, err := notify.DecodeAgentMetadata(payload.AgentMetadata)
+	if err != nil {
+		return nil, err
+	}
+	m.Extension = nil
+	payload.AgentMetadata = m.Encode()
+	return payload.Encode(), nil
 }
 
 func testLogger(t testing.TB) *slog.Logger {

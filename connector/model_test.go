@@ -25,6 +25,7 @@ type side struct {
 	tokens int   // of a block; 0: 16
 	layout string
 	port   int
+	change func(*Layout)
 }
 
 const shardBlocks = 40
@@ -86,6 +87,9 @@ func (m testModel) shard(s side, pp, tp int) *shard {
 			at += x.size
 		}
 		c.layout.Regions = append(c.layout.Regions, r)
+	}
+	if s.change != nil {
+		s.change(&c.layout)
 	}
 	return c
 }
