@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import random
 from contextlib import AbstractContextManager, ExitStack
+from functools import cached_property
 from pathlib import Path
 from unittest import mock
 
@@ -23,6 +24,10 @@ from oracle_cache import (
 from stock_recorder import StockRank, Write, clipper
 from vllm.distributed.kv_transfer.kv_connector.utils import get_current_attn_backends
 from vllm.v1.attention.backend import MultipleOf
+
+REQUESTS = 200
+
+Writes = list[list[Write]]  # by rank of D
 
 
 class World:
@@ -63,20 +68,24 @@ class World:
             get_supported_kernel_block_sizes=lambda _=None: [kernel or MultipleOf(16)],
         )
 
-    def request(self, number: int) -> Lists:
-        """What the two schedulers hand to their workers for a random request."""
-        tokens, source, target = draw(
-            self.geometry, random.Random(f"{self.geometry} {number}")
-        )
-        return Lists(tokens, self._clip[0](source), self._clip[1](target))
+    @cached_property
+    def requests(self) -> list[tuple[Lists, Writes]]:
+        """Random requests as two schedulers hand them to their workers, and what vLLM's ranks
+        of P write for them."""
+        requests = []
+        for number in range(REQUESTS):
+            rng = random.Random(f"{self.geometry} {number}")
+            tokens, source, target = draw(self.geometry, rng)
+            lists = Lists(tokens, self._clip[0](source), self._clip[1](target))
+            requests.append((lists, self._writes(f"r{number}", lists)))
+        return requests
 
     def reset(self) -> None:
         """D's memory as it was before anything was pushed."""
         for target, before in zip(self.targets, self.before):
             target.bytes[:] = before
 
-    def stock_writes(self, name: str, lists: Lists) -> list[list[Write]]:
-        """What vLLM's ranks of P write, by rank of D."""
+    def _writes(self, name: str, lists: Lists) -> Writes:
         writes = [
             write
             for producer in self.producers
@@ -95,7 +104,7 @@ def _stock(rank: RankCache, stack: ExitStack) -> StockRank:
     return stock
 
 
-def applied(world: World, writes: list[list[Write]]) -> list[np.ndarray]:
+def applied(world: World, writes: Writes) -> list[np.ndarray]:
     """D's memory, by rank, after these writes to it as it was before."""
     memories = []
     for target, before, its in zip(world.targets, world.before, writes):
@@ -138,7 +147,7 @@ def _in_memory(world: World, ids: list[int]) -> list[int]:
     return [i * per_id + k for i in ids for k in range(per_id)]
 
 
-def distinct(writes: list[list[Write]]) -> int:
+def distinct(writes: Writes) -> int:
     """Bytes that are written, each counted once."""
     places = {
         (destination, length)

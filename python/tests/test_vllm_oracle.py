@@ -37,8 +37,6 @@ from nixlpush import (
 )
 from nixlpush.vllm import layout
 
-REQUESTS = 200
-
 GEOMETRIES = [
     Geometry("tp1"),
     Geometry("tp2", 2, 2),
@@ -109,9 +107,7 @@ def test_vllms_worker_refuses(
 def test_vllms_worker_writes_what_is_meant(world: World) -> None:
     geometry = world.geometry
     expected_writes = geometry.p_pp * max(1, geometry.p_tp // geometry.d_tp)
-    for number in range(REQUESTS):
-        lists = world.request(number)
-        writes = world.stock_writes(f"r{number}", lists)
+    for number, (lists, writes) in enumerate(world.requests):
         assert [len(its) for its in writes] == [expected_writes] * geometry.d_tp
         for got, want in zip(applied(world, writes), meant(world, lists)):
             assert np.array_equal(got, want), f"request {number}: {lists}"
@@ -197,10 +193,8 @@ class Described(NamedTuple):
 
 def test_our_engines_write_what_vllms_worker_writes(world: World) -> None:
     with Engines(world) as ours:
-        for number in range(1, REQUESTS + 1):
-            lists = world.request(number)
-            writes = world.stock_writes(f"r{number}", lists)
+        for number, (lists, writes) in enumerate(world.requests):
             world.reset()
-            assert ours.push(number, lists) == distinct(writes)
+            assert ours.push(number + 1, lists) == distinct(writes)
             for target, want in zip(world.targets, applied(world, writes)):
                 assert np.array_equal(target.bytes, want), f"request {number}: {lists}"
