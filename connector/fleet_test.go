@@ -3,16 +3,19 @@ package connector
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/nixlpush/nixlpush/nixl"
 	"github.com/nixlpush/nixlpush/nixl/nixltest"
 )
 
 // fleet is two engines of several ranks each, on one fabric in a bubble of virtual time.
 type fleet struct {
 	*world
+	agent  func(name string) (nixl.Transport, waker)
 	model  testModel
 	from   side
 	to     side
@@ -31,11 +34,23 @@ type member struct {
 func inFleet(t *testing.T, m testModel, from, to side, faults nixltest.Faults, f func(f *fleet)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		fl := &fleet{world: &world{T: t, fabric: nixltest.NewFabric(faults), site: site{}}, model: m, random: rand.New(rand.NewPCG(1, 2))}
-		fl.from, fl.to = from.complete(pPort), to.complete(dPort)
-		fl.p, fl.d = fl.engines("P", fl.from), fl.engines("D", fl.to)
-		f(fl)
+		fabric := nixltest.NewFabric(faults)
+		f(newFleet(t, m, from, to, fabric, func(name string) (nixl.Transport, waker) {
+			tr, err := fabric.Agent(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return tr, newChanWaker()
+		}))
 	})
+}
+
+func newFleet(t *testing.T, m testModel, from, to side, fabric *nixltest.Fabric, agent func(string) (nixl.Transport, waker)) *fleet {
+	t.Helper()
+	f := &fleet{world: &world{T: t, fabric: fabric, site: site{}}, agent: agent, model: m, random: rand.New(rand.NewPCG(1, 2))}
+	f.from, f.to = from.complete(pPort), to.complete(dPort)
+	f.p, f.d = f.engines("P", f.from), f.engines("D", f.to)
+	return f
 }
 
 func (s side) complete(port int) side {
@@ -62,12 +77,9 @@ func (f *fleet) engines(name string, s side) (list []*member) {
 
 func (f *fleet) member(name string, s side, pp, tp int) *member {
 	f.Helper()
-	tr, err := f.fabric.Agent(name)
-	if err != nil {
-		f.Fatal(err)
-	}
+	tr, w := f.agent(name)
 	shard := f.model.shard(s, pp, tp)
-	e := openTestEngine(f, f.site, s.port, tr, newChanWaker(), func(c *Config) {
+	e := openTestEngine(f, f.site, s.port, tr, w, func(c *Config) {
 		c.Lease, c.ReceiveTimeout, c.HandshakeTimeout = 3*time.Second, 10*time.Second, time.Second
 		c.TPRank, c.TPSize, c.PPRank, c.PPSize = tp, s.tp, pp, s.pp()
 	}, shard.layout)
@@ -203,7 +215,9 @@ func (f *fleet) wantedBytes(r *request) (sum uint64) {
 // empty checks that no rank holds anything.
 func (f *fleet) empty() {
 	f.Helper()
-	for _, m := range append(f.p, f.d...) {
-		f.world.empty(m.testEngine)
+	var all []*testEngine
+	for _, m := range slices.Concat(f.p, f.d) {
+		all = append(all, m.testEngine)
 	}
+	f.world.empty(all...)
 }

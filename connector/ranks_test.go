@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nixlpush/nixlpush/nixl"
 	"github.com/nixlpush/nixlpush/nixl/nixltest"
 )
 
@@ -113,5 +114,40 @@ func TestHybrid(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// TestRanksOverNIXL has both engines in this process, over the installed NIXL.
+func TestRanksOverNIXL(t *testing.T) {
+	for _, c := range []struct{ from, to side }{
+		{side{}, side{tp: 2, tokens: 32}},
+		{side{tp: 2, layout: "LBNHC"}, side{}},
+		{side{stages: []int{1, 2}}, side{}},
+	} {
+		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
+			f := newFleet(t, testModel{layers: 3, heads: 4}, c.from, c.to, nil, func(string) (nixl.Transport, waker) {
+				tr := realTransport(t)
+				w, err := newFDWaker(tr)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return tr, w
+			})
+			for _, offerFirst := range []bool{true, false} {
+				f.wipe()
+				r := f.request(70, 1)
+				if offerFirst {
+					f.offerAll(r)
+					time.Sleep(50 * time.Millisecond)
+				}
+				f.expectAll(r)
+				if !offerFirst {
+					time.Sleep(50 * time.Millisecond)
+					f.offerAll(r)
+				}
+				f.arrives(r)
+			}
+			f.empty()
+		})
 	}
 }

@@ -24,7 +24,6 @@ from nixlpush import ONE_STATE, Layout, Part, Region
 from nixlpush.vllm import layout, releases
 
 BACKENDS = {"CPU_ATTN": CPUAttentionBackend, "FLEX_ATTENTION": FlexAttentionBackend}
-MEMORY = 300_000
 
 
 class Module(AttentionLayerBase):
@@ -62,27 +61,35 @@ class Worker:
         backend: str = "FLEX_ATTENTION",
         rank: int = 0,
         tp_size: int = 1,
+        pp_size: int = 1,
         kernel_block_size: int | None = None,
+        memory: int = 300_000,
     ) -> None:
         config = vllm_config(model)
         config.cache_config.kv_cache_layout = layout_name
         config.parallel_config.rank = rank
         config.parallel_config.tensor_parallel_size = tp_size
+        config.parallel_config.pipeline_parallel_size = pp_size
         modules = {name: Module(backend) for name in specs}
         config.compilation_config.static_forward_context.update(modules)
         groups = get_kv_cache_groups(config, specs)
         self.config = config
         self.kv_cache_config: KVCacheConfig = get_kv_cache_config_from_groups(
-            config, groups, MEMORY
+            config, groups, memory
         )
         sizes = [kernel_block_size or group.kv_cache_spec.block_size for group in groups]
         self.caches = allocate_kv_cache(
             self.kv_cache_config, torch.device("cpu"), KVCacheLayout[layout_name], sizes
         )
         storage = next(iter(self.caches.values())).untyped_storage()
-        words = torch.tensor([], dtype=torch.int32).set_(storage)
-        words.copy_(torch.arange(1, len(words) + 1))
         self.storage = storage.data_ptr(), storage.nbytes()
+        self.fill(1)
+
+    def fill(self, first: int) -> None:
+        """Numbers that go up from the first one, all over the memory."""
+        storage = next(iter(self.caches.values())).untyped_storage()
+        words = torch.tensor([], dtype=torch.int32).set_(storage)
+        words.copy_(torch.arange(first, first + len(words)))
 
     def describe(self) -> Layout:
         with set_current_vllm_config(self.config):

@@ -97,7 +97,7 @@ class _Worker:
         stride = first.stride(0) * first.element_size()
         if _row(cache, first.shape[0] * stride, stride, page, releases.is_latent(layer.spec)):
             base, block_len = cache.untyped_storage().data_ptr(), stride
-        tokens = 1 if is_state(layer.spec) else layer.spec.block_size // per_id
+        tokens = 0 if is_state(layer.spec) else layer.spec.block_size // per_id
         return Region(
             name=layer.name,
             base=base,
@@ -107,7 +107,7 @@ class _Worker:
             group=layer.group,
             mem=_mem(cache),
             per_id=per_id,
-            tokens=ONE_STATE if is_state(layer.spec) else tokens,
+            tokens=tokens or ONE_STATE,
             window=window_of(layer.spec),
             parts=parts.parts(components or {}, base, layer.name, tokens),
         )

@@ -73,7 +73,8 @@ def attention(
 
 
 def parts(components: Components, base: int, layer_name: str, tokens: int) -> list[Part]:
-    """The parts of a layer in blocks of so many tokens; block 0 is at address base."""
+    """The parts of a layer in blocks of so many tokens, 0 if a block is one state; block 0 is
+    at address base."""
     layer, where = layer_of(layer_name)
     return [
         _part(f"{name} of {where}", view, heads, base, layer, tokens)
