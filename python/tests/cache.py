@@ -6,7 +6,7 @@ from __future__ import annotations
 import ctypes
 import select
 import time
-from typing import Self
+from typing import Protocol, Self
 
 from nixlpush import Engine, Event, Layout, Memory, Options, Region, SideChannel
 
@@ -46,13 +46,26 @@ class Cache:
         )
 
 
-class Node:
-    """An engine with a cache and a side channel on a free port."""
+class HasLayout(Protocol):
+    """Memory that an engine can be opened over."""
 
-    def __init__(self, engine_id: str, **options: object) -> None:
+    def layout(self) -> Layout: ...
+
+
+class Node:
+    """An engine with a cache and a side channel on a free port, or on one that it shares with
+    other ranks. What is not given is made here."""
+
+    def __init__(
+        self,
+        engine_id: str,
+        cache: HasLayout | None = None,
+        channel: SideChannel | None = None,
+        **options: object,
+    ) -> None:
         self.engine_id = engine_id
-        self.cache = Cache()
-        self.channel = SideChannel.open("127.0.0.1", 0)
+        self.cache = cache or Cache()
+        self.channel = channel or SideChannel.open("127.0.0.1", 0)
         library_path = options.pop("library_path", None)
         self.engine = Engine.open(
             Options(
@@ -64,7 +77,11 @@ class Node:
             library_path=library_path,
         )
         self.engine.register(self.cache.layout())
-        self.channel.publish(self.engine.metadata())
+        self.channel.publish(
+            self.engine.metadata(),
+            pp_rank=options.get("pp_rank", 0),
+            tp_rank=options.get("tp_rank", 0),
+        )
 
     def __enter__(self) -> Self:
         return self
