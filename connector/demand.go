@@ -32,8 +32,12 @@ type registration struct {
 	write      *write // nil before
 }
 
-// maxDemands bounds what strangers can make an engine hold.
-const maxDemands = 1 << 17
+// Bounds of what strangers can make an engine hold.
+const (
+	maxDemands    = 1 << 17
+	maxTTL        = time.Hour
+	maxEarlyDials = 64 // handshakes at a time for offers that may never come; each takes a descriptor
+)
 
 // register takes in a consumer rank's PUSH_REG.
 func (l *loop) register(agent string, in *notify.Registration) {
@@ -41,8 +45,8 @@ func (l *loop) register(agent string, in *notify.Registration) {
 	if ttl <= 0 {
 		ttl = l.cfg.ReceiveTimeout // a stock consumer names none and waits for ever
 	}
-	now := time.Now()
-	reg := &registration{Registration: in, since: now, postBefore: now.Add(ttl)}
+	ttl = min(ttl, max(maxTTL, l.cfg.ReceiveTimeout))
+	reg := &registration{Registration: in, since: time.Now(), postBefore: l.arrival().Add(ttl)}
 	d := l.demandOf(agent, in)
 	if d == nil {
 		l.log.Error("too many registrations wait for an offer; dropped one", "request", in.RequestID, "from", agent)
@@ -63,6 +67,9 @@ func (l *loop) register(agent string, in *notify.Registration) {
 			l.dropDemand(d)
 		}
 		return
+	}
+	if d.offer == nil && d.peer.state == peerNew && l.dialing >= maxEarlyDials {
+		return // it is dialled when an offer comes
 	}
 	l.connect(d.peer, func(err *failure) { l.consumerMet(d, err) })
 }

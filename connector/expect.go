@@ -23,21 +23,32 @@ func (l *loop) expect(x Expect) {
 	now := time.Now()
 	ex := l.expects[x.Tag]
 	if ex == nil {
-		ex = &expectation{since: now, peer: l.peerAt(keyOf(x.Producer))}
-		ex.peer.users++
+		ex = &expectation{since: now}
 		l.expects[x.Tag] = ex
+	} else {
+		ex.peer.release() // it may have been restarted since the announcement
 	}
-	ex.Expect = x
+	p := l.peerAt(keyOf(x.Producer))
+	p.users++
+	ex.peer, ex.Expect = p, x
 	if len(x.Blocks) > 0 {
 		ex.since = now
 		ex.deadline = now.Add(l.cfg.ReceiveTimeout)
 		if other := l.expectsByID[x.RequestID]; other != nil {
+			if other.sent { // it may still be written, and nobody could tell for which of the two
+				l.failExpect(ex, failf(ReasonCancelled, "an earlier request of the same id has not ended"))
+				return
+			}
 			l.failExpect(other, failf(ReasonCancelled, "replaced by a later request of the same id"))
 		}
 		l.expectsByID[x.RequestID] = ex
 		l.arrivals.Expect(x.RequestID, x.Producer.PPSize, x.Producer.TPSize)
 	}
-	l.connect(ex.peer, func(err *failure) { l.registerWith(ex, err) })
+	l.connect(p, func(err *failure) {
+		if ex.peer == p {
+			l.registerWith(ex, err)
+		}
+	})
 }
 
 // registerWith sends PUSH_REG once the producer is known, if there is still a need.
@@ -135,8 +146,7 @@ func (l *loop) cancelExpect(ex *expectation) {
 
 func (l *loop) failExpect(ex *expectation, why *failure) {
 	l.dropExpect(ex)
-	if ex.deadline.IsZero() { // only announced: no event
-		l.events.end(Event{Tag: ex.Tag})
+	if ex.deadline.IsZero() { // only announced: the ledger has forgotten it already
 		return
 	}
 	l.stats.ReceiveFailed++

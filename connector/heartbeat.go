@@ -18,6 +18,9 @@ func (l *loop) sendHeartbeats(now time.Time) {
 	l.nextHeartbeat = now.Add(l.cfg.Heartbeat)
 	ids := map[*peer][]string{}
 	for _, ex := range l.expects {
+		if ex.peer.state == peerNew { // its handshake has failed
+			l.connect(ex.peer, func(*failure) {})
+		}
 		if ex.peer.state != peerReady || ex.cancelled {
 			continue
 		}

@@ -88,6 +88,11 @@ func (l *ledger) begin(s *Step) error {
 	for tag, r := range taken {
 		l.live[tag] = r
 	}
+	for _, tag := range s.Cancels {
+		if l.live[tag] == announced {
+			delete(l.live, tag) // it ends at once, so the next step may use the tag
+		}
+	}
 	return nil
 }
 

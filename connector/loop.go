@@ -49,7 +49,8 @@ type loop struct {
 	agents  map[string]int // loaded agents: how many peers have them
 	dialing int            // handshakes under way
 
-	lastNews      time.Time // when something last happened
+	lastNews      time.Time    // when something last happened
+	reads         [2]time.Time // when notifications were begun to be read, last and before
 	nextSweep     time.Time
 	nextComplaint time.Time
 	closing       bool
@@ -88,6 +89,7 @@ func (l *loop) run() {
 		if work != nil {
 			spare = work
 		}
+		l.reading()
 		messages, err := l.nixl.Notifications()
 		l.receive(messages, err)
 		ended := l.pollWrites()
@@ -105,8 +107,22 @@ func (l *loop) run() {
 		if interval == restWriting {
 			limit = restWriting // only this loop polls WRITEs
 		}
+		l.reading()
 		l.receive(l.waker.pause(interval, limit, l.inbox.pending))
 	}
+}
+
+// reading is called before notifications are read.
+func (l *loop) reading() { l.reads[0], l.reads[1] = time.Now(), l.reads[0] }
+
+// arrival is when a message that was just read may have arrived at the earliest, if the
+// loop has stood still, as in a process that was stopped: what it asks for counts from then on.
+func (l *loop) arrival() time.Time {
+	now := time.Now()
+	if before := l.reads[1]; !before.IsZero() && now.Sub(before) > 2*sweepIdle {
+		return before
+	}
+	return now
 }
 
 // rest is how long nothing needs attention.

@@ -17,6 +17,9 @@ import (
 // defaultMaxProcs keeps Go off the cores of an engine with many.
 const defaultMaxProcs = 4
 
+// maxProcs bounds what a caller may ask for: Go takes memory for every one of them.
+const maxProcs = 1024
+
 // settings is nixlpush_options in Go.
 type settings struct {
 	engine   connector.Config
@@ -33,6 +36,9 @@ func optionsIn(p *C.const_options) (settings, error) {
 	a.size("nixlpush_options", p.struct_size, unsafe.Sizeof(*p))
 	if a.err != nil {
 		return settings{}, a.err
+	}
+	if p.max_procs > maxProcs {
+		a.failf("max_procs is %d, must be at most %d", p.max_procs, maxProcs) // Go ends the process over more
 	}
 	if p.ignore_compat > 1 {
 		a.failf("ignore_compat is %d, must be 0 or 1", p.ignore_compat)

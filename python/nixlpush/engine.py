@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 
 from nixlpush import _abi, library, nixl_wheel
-from nixlpush.errors import CallError
+from nixlpush.errors import CallError, InvalidArgumentError
 from nixlpush.handle import Handle
 from nixlpush.library import Library, error_of, new_error
 from nixlpush.steps import StepBuffer
@@ -140,6 +140,8 @@ def _event(event: _abi.Event) -> Event:
 
 
 def _text(value: str | None) -> bytes | None:
+    if value is not None and "\0" in value:
+        raise InvalidArgumentError(_abi.EINVAL, f"{value!r} holds a NUL")
     return None if value is None else value.encode()
 
 
@@ -157,6 +159,10 @@ def _options(options: Options, waiting: ctypes.c_uint32) -> _abi.Options:
         )
     )
     factors = options.compat_factors
+    for name, kind in _abi.Options._fields_:  # ctypes cuts what does not fit
+        value = getattr(options, name, 0)
+        if kind is ctypes.c_uint32 and not 0 <= value < 1 << 32:
+            raise InvalidArgumentError(_abi.EINVAL, f"{name} is {value}, not a 32-bit number")
     return _abi.Options(
         struct_size=ctypes.sizeof(_abi.Options),
         tp_rank=options.tp_rank,

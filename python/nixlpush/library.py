@@ -95,6 +95,8 @@ def load(path: str | os.PathLike[str] | None = None) -> Library:
     is loaded already (a process can hold one Go runtime of ours).
     """
     global _library
+    if _library is not None:
+        _library.check_process()  # in a forked child the lock may be held for ever
     with _lock:
         if _library is None:
             library = Library(find(path))

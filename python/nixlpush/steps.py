@@ -7,8 +7,10 @@ import ctypes
 from array import array
 from collections.abc import Iterable, Sequence
 from struct import Struct
+from sys import byteorder
 
 from nixlpush import _abi
+from nixlpush.errors import InvalidArgumentError
 from nixlpush.types import Expect, Offer
 
 
@@ -54,9 +56,10 @@ class StepBuffer:
         self, expects: Sequence[Expect], offers: Sequence[Offer], cancels: Iterable[int]
     ) -> int:
         """The address of the step, to be passed to nixlpush_submit; valid until the next."""
+        tags = array("Q", cancels)  # once: it may be an iterator
         while True:
             try:
-                return self._fill(expects, offers, array("Q", cancels))
+                return self._fill(expects, offers, tags)
             except BufferError:
                 self._allocate(2 * len(self._view))
 
@@ -88,6 +91,7 @@ class StepBuffer:
 
     def _pack_expect(self, at: int, expect: Expect) -> None:
         self._check(at + _EXPECT.size)
+        _check_blocks(expect)
         _EXPECT.pack_into(
             self._memory,
             at,
@@ -109,6 +113,7 @@ class StepBuffer:
 
     def _pack_offer(self, at: int, offer: Offer) -> None:
         self._check(at + _OFFER.size)
+        _check_blocks(offer)
         _OFFER.pack_into(
             self._memory,
             at,
@@ -126,7 +131,11 @@ class StepBuffer:
 
     def _text(self, text: str | None) -> int:
         """The address of a C string; 0 for none."""
-        return self._place(text.encode() + b"\0") if text else 0
+        if not text:
+            return 0
+        if "\0" in text:
+            raise InvalidArgumentError(_abi.EINVAL, f"{text!r} holds a NUL")
+        return self._place(text.encode() + b"\0")
 
     def _place(self, data: bytes) -> int:
         """Copies data behind what is there, at an address that suits every type."""
@@ -140,3 +149,18 @@ class StepBuffer:
     def _check(self, end: int) -> None:
         if end > len(self._view):
             raise BufferError
+
+
+def _check_blocks(entry: Expect | Offer) -> None:
+    """The library reads as many ids as the counts say."""
+    counts = entry.block_counts
+    if len(counts) == 4:
+        count = int.from_bytes(counts, byteorder)
+    else:
+        count = sum(array("I", counts))
+    if 4 * count != len(entry.block_ids):
+        raise InvalidArgumentError(
+            _abi.EINVAL,
+            f"request {entry.request_id}: counts of {count} block ids, "
+            f"{len(entry.block_ids)} bytes of ids",
+        )
