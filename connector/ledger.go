@@ -48,8 +48,8 @@ func newLedger(word *atomic.Uint32) (*ledger, error) {
 // add queues an event.
 func (l *ledger) add(ev Event) {
 	l.queue = append(l.queue, ev)
+	l.word.Store(1) // first: who is woken by fd looks here
 	l.fd.Set()
-	l.word.Store(1)
 }
 
 // begin takes in the tags of a step: all or none.
