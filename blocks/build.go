@@ -8,8 +8,11 @@ import (
 	"slices"
 )
 
-// maxChunks bounds what a peer's description can make NewMapping hold.
-const maxChunks = 1 << 20
+// What a peer's description can make NewMapping hold.
+const (
+	maxChunks = 1 << 20
+	maxPairs  = 1 << 16 // of parts
+)
 
 // builder turns pairs of parts into shapes and places, in three steps: a nest of chunks for
 // each pair (add), the chunks one by one (unfold), and those of one block together (gather).
@@ -44,6 +47,9 @@ type axis struct{ n, src, dst uint64 }
 
 // add takes in what a pair of parts has in common.
 func (b *builder) add(p *pair, layers, heads Axis) error {
+	if len(b.nests) == maxPairs {
+		return fmt.Errorf("more than %d pairs of parts hold the same layers and heads", maxPairs)
+	}
 	w := walk{unit: 1, state: p.src.Tokens == 0,
 		src: uint64(p.src.PerID), dst: uint64(p.dst.PerID)}
 	if !w.state {

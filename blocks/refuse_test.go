@@ -198,6 +198,13 @@ func TestNewMappingIsBounded(t *testing.T) {
 	if _, err := NewMapping(src, dst); err == nil || !strings.Contains(err.Error(), "units of 1 tokens are too many") {
 		t.Errorf("2 to the 37 units: %v", err)
 	}
+	src, dst = layered(1<<20, 1, 10, 16, 0, 8, 0), layered(1<<40, 1, 10, 16, 0, 8, 0)
+	for range 300 {
+		src[0].Parts, dst[0].Parts = append(src[0].Parts, src[0].Parts[0]), append(dst[0].Parts, dst[0].Parts[0])
+	}
+	if _, err := NewMapping(src, dst); err == nil || !strings.Contains(err.Error(), "pairs of parts") {
+		t.Errorf("300 times the same part: %v", err)
+	}
 }
 
 // TestPlanIsBounded has a request that would take gigabytes of copies.

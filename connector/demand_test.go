@@ -76,19 +76,28 @@ func TestRankNeverRegistersAtAll(t *testing.T) {
 // TestHeartbeatsOfOneRankKeepTheLease has the second rank of D wait for its blocks for longer
 // than the lease, while the first has its KV already.
 func TestHeartbeatsOfOneRankKeepTheLease(t *testing.T) {
-	inFleet(t, twoHeads, side{}, side{tp: 2}, nixltest.Faults{}, func(f *fleet) {
-		r := f.request(40)
-		f.d[1].submit(t, Step{Expects: []Expect{{Tag: r.tag, RequestID: "cmpl-" + r.id + "-0-0123abcd", Producer: f.endpoint()}}})
-		f.offerAll(r)
-		f.expect(f.d[0], r)
-		f.wants(f.d[0].testEngine, time.Second, r.tag, Received, ReasonNone)
-		f.quiet(f.p[0].testEngine, 8*time.Second)
-		f.expect(f.d[1], r)
-		f.wants(f.d[1].testEngine, time.Second, r.tag, Received, ReasonNone)
-		f.wants(f.p[0].testEngine, time.Second, r.tag, Sent, ReasonNone)
-		f.checkBytes(r)
-		f.empty()
-	})
+	for _, offerFirst := range []bool{true, false} {
+		inFleet(t, twoHeads, side{}, side{tp: 2}, nixltest.Faults{}, func(f *fleet) {
+			r := f.request(40)
+			f.d[1].submit(t, Step{Expects: []Expect{{Tag: r.tag, RequestID: "cmpl-" + r.id + "-0-0123abcd", Producer: f.endpoint()}}})
+			if offerFirst {
+				f.offerAll(r)
+				time.Sleep(100 * time.Millisecond)
+			}
+			f.expect(f.d[0], r)
+			if !offerFirst {
+				time.Sleep(100 * time.Millisecond)
+				f.offerAll(r)
+			}
+			f.wants(f.d[0].testEngine, time.Second, r.tag, Received, ReasonNone)
+			f.quiet(f.p[0].testEngine, 8*time.Second)
+			f.expect(f.d[1], r)
+			f.wants(f.d[1].testEngine, time.Second, r.tag, Received, ReasonNone)
+			f.wants(f.p[0].testEngine, time.Second, r.tag, Sent, ReasonNone)
+			f.checkBytes(r)
+			f.empty()
+		})
+	}
 }
 
 // TestEveryProducerCounts has ranks of P finish one after the other; the last of them has
@@ -183,9 +192,11 @@ func TestOneWriteOfSeveralFails(t *testing.T) {
 			inFleet(t, twoHeads, side{}, side{tp: 2}, faults, func(f *fleet) {
 				r := f.request(40)
 				r.lease = 200 * time.Millisecond
-				f.expectAll(r)
 				f.offerAll(r)
-				f.quiet(f.p[0].testEngine, 390*time.Millisecond)
+				f.expect(f.d[1], r)
+				f.p[0].until(t, "posted", func(s Stats) bool { return s.Writes == 1 })
+				f.expect(f.d[0], r)
+				f.quiet(f.p[0].testEngine, 350*time.Millisecond)
 				ev := f.wants(f.p[0].testEngine, 100*time.Millisecond, r.tag, SendFailed, ReasonWriteFailed)
 				if s := f.p[0].Stats(); s.SendFailed != 1 || s.Sent != 0 {
 					t.Errorf("%+v, stats %+v", ev, s)
@@ -219,7 +230,8 @@ func TestCancelBetweenRegistrations(t *testing.T) {
 	})
 }
 
-// TestConsumerRankDies between its registration and the WRITE; the other rank is served.
+// TestConsumerRankDies between its registration and the WRITE. The other rank is written, or
+// not any more.
 func TestConsumerRankDies(t *testing.T) {
 	inFleet(t, twoHeads, side{}, side{tp: 2}, nixltest.Faults{}, func(f *fleet) {
 		r := f.request(40)
@@ -229,18 +241,29 @@ func TestConsumerRankDies(t *testing.T) {
 		f.fabric.Kill("D0.1")
 		f.offerAll(r)
 		f.wants(f.p[0].testEngine, time.Second, r.tag, SendFailed, ReasonWriteFailed)
-		f.wants(f.d[0].testEngine, time.Second, r.tag, Received, ReasonNone)
-		f.world.empty(f.p[0].testEngine, f.d[0].testEngine)
-		// The engine comes back, under other agents' names.
-		for _, d := range f.d {
-			d.Close()
+		if ev := f.d[0].next(t, 11*time.Second); ev.Kind != Received && ev.Reason != ReasonDeadline {
+			t.Errorf("%+v", ev)
 		}
-		f.d = f.engines("again", f.to)
-		next := f.request(40)
-		f.offerAll(next)
-		f.expectAll(next)
-		f.arrives(next)
-		f.world.empty(f.p[0].testEngine)
+		f.world.empty(f.p[0].testEngine, f.d[0].testEngine)
+	})
+}
+
+// TestRestartedConsumerIsMetAnew although nothing has failed: it registers as other agents.
+func TestRestartedConsumerIsMetAnew(t *testing.T) {
+	inFleet(t, twoHeads, side{}, side{tp: 2}, nixltest.Faults{}, func(f *fleet) {
+		for _, name := range []string{"again", "and again", ""} {
+			r := f.request(40)
+			f.expectAll(r)
+			f.offerAll(r)
+			f.arrives(r)
+			if name != "" {
+				for _, d := range f.d {
+					d.Close()
+				}
+				f.d = f.engines(name, f.to)
+			}
+		}
+		f.empty()
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nixlpush/nixlpush/blocks"
+	"github.com/nixlpush/nixlpush/nixl"
 	"github.com/nixlpush/nixlpush/nixl/nixltest"
 	"github.com/nixlpush/nixlpush/notify"
 )
@@ -175,6 +176,10 @@ func TestRanksOfOneAgent(t *testing.T) {
 		f.site[seat{pPort, 0, 1}] = f.p[0].Engine
 		if message := f.refusedByD(); !strings.Contains(message, "same NIXL agent") {
 			t.Errorf("message %q", message)
+		}
+		time.Sleep(time.Second)
+		if err := f.d[0].nixl.Notify(f.p[0].name, []byte("x")); !errors.Is(err, nixl.ErrNotFound) {
+			t.Errorf("the agent of a failed handshake is still loaded: %v", err)
 		}
 		f.site[seat{pPort, 0, 1}] = f.p[1].Engine
 		r := f.request(20)

@@ -303,6 +303,8 @@ func TestSubmitIsAllOrNothing(t *testing.T) {
 		good := Offer{Tag: 1, RequestID: "good", Blocks: BlockIDs{{1}}}
 		far := w.p.endpoint()
 		far.Port = 70000
+		big := w.p.endpoint()
+		big.TPSize = 1 << 40
 		for name, s := range map[string]Step{
 			"no id":        {Offers: []Offer{good, {Tag: 2, Blocks: BlockIDs{{1}}}}},
 			"long id":      {Offers: []Offer{good, {Tag: 2, RequestID: strings.Repeat("x", 5000), Blocks: BlockIDs{{1}}}}},
@@ -312,6 +314,7 @@ func TestSubmitIsAllOrNothing(t *testing.T) {
 			"same tag":     {Offers: []Offer{good, good}},
 			"tag of other": {Offers: []Offer{good}, Expects: []Expect{{Tag: 1, RequestID: "x", Producer: w.p.endpoint(), Blocks: BlockIDs{{1}}}}},
 			"port":         {Offers: []Offer{good}, Expects: []Expect{{Tag: 3, RequestID: "x", Producer: far, Blocks: BlockIDs{{1}}}}},
+			"size":         {Offers: []Offer{good}, Expects: []Expect{{Tag: 3, RequestID: "x", Producer: big, Blocks: BlockIDs{{1}}}}},
 			"no host":      {Offers: []Offer{good}, Expects: []Expect{{Tag: 3, RequestID: "x", Producer: Endpoint{EngineID: "e", Port: 1}}}},
 		} {
 			if err := w.p.Submit(s); !errors.Is(err, ErrInvalid) {

@@ -36,10 +36,10 @@ func (c *Layout) complete(rank, size int) error {
 
 // checkCache checks what the regions say of their blocks.
 func (c *Layout) checkCache(rank, size int) error {
-	if len(c.Regions) > notify.MaxRegions {
-		return fmt.Errorf("%w: %d regions, at most %d", ErrInvalid, len(c.Regions), notify.MaxRegions)
-	}
 	cache := cacheOf(c)
+	if n := len(cache.headsOf()); len(c.Regions) > notify.MaxParts || n > notify.MaxParts {
+		return fmt.Errorf("%w: %d regions with %d parts, at most %d", ErrInvalid, len(c.Regions), n, notify.MaxParts)
+	}
 	if err := cache.regions.Check(); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}

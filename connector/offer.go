@@ -133,7 +133,6 @@ func (l *loop) finishWrite(o *offer, w *write, err error) {
 
 // writeEnded is called once per write that was not abandoned, when it reads no blocks any more.
 func (l *loop) writeEnded(o *offer, w *write, why *failure) {
-	w.take() // of a writer that has panicked
 	o.active--
 	if why != nil {
 		if why.reason == ReasonWriteFailed {

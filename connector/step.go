@@ -54,6 +54,9 @@ func checkIDs(requestID string, others ...string) error {
 	return nil
 }
 
+// maxSize is how many ranks of one kind an engine may have.
+const maxSize = 1 << 16
+
 func (p *Endpoint) check() error {
 	p.TPSize, p.PPSize = max(p.TPSize, 1), max(p.PPSize, 1)
 	switch {
@@ -61,6 +64,8 @@ func (p *Endpoint) check() error {
 		return fmt.Errorf("producer's engine id of %d bytes", len(p.EngineID))
 	case p.Host == "" || len(p.Host) > notify.MaxID:
 		return fmt.Errorf("producer's host of %d bytes", len(p.Host))
+	case p.TPSize > maxSize || p.PPSize > maxSize:
+		return fmt.Errorf("producer's tensor parallel size %d and pipeline parallel size %d, at most %d", p.TPSize, p.PPSize, maxSize)
 	case p.Port < 1 || p.Port > 65535:
 		return fmt.Errorf("producer's port %d is not within 1 and 65535", p.Port)
 	}

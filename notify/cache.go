@@ -73,8 +73,8 @@ func appendPart(b []byte, p *CachePart) []byte {
 
 // description reads what appendDescription writes. The parts of all regions together are bounded.
 func (r *reader) description() []CacheRegion {
-	n := r.array(MaxRegions)
-	regions, left := make([]CacheRegion, 0, min(n, len(r.b)/regionFields)), MaxRegions
+	n := r.array(MaxParts)
+	regions, left := make([]CacheRegion, 0, min(n, len(r.b)/regionFields)), MaxParts
 	for ; n > 0 && r.err == nil; n-- {
 		rest := r.fields(regionFields)
 		c := CacheRegion{Name: r.str(MaxID), Base: r.uint64(), Stride: r.uint64(), NumBlocks: r.uint32(), PerID: r.uint32(),

@@ -80,7 +80,7 @@ func TestDescriptionMalformed(t *testing.T) {
 // TestDescriptionBounded has regions with many parts each: a few megabytes must not become many.
 func TestDescriptionBounded(t *testing.T) {
 	p := described()[0].Parts[0]
-	many := make([]CachePart, 1<<16)
+	many := make([]CachePart, MaxParts/4)
 	for i := range many {
 		many[i] = p
 	}

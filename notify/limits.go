@@ -10,6 +10,7 @@ const (
 	MaxGroups   = 1 << 10  // transfer groups of one registration
 	MaxBeats    = 1 << 20  // ids in one heartbeat
 	MaxRegions  = 1 << 18  // entries of one list in the agent metadata
+	MaxParts    = 1 << 14  // regions of a description, and parts in all of them
 
 	maxPort     = 1<<16 - 1
 	maxParallel = 1 << 16 // ranks of one kind
