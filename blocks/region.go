@@ -166,3 +166,8 @@ func (r *reach) add(n, stride uint64) {
 	sum, carry := bits.Add64(r.at, low, 0)
 	r.at, r.over = sum, r.over || high != 0 || carry != 0
 }
+
+func (r *reach) times(n uint64) {
+	high, low := bits.Mul64(r.at, n)
+	r.at, r.over = low, r.over || high != 0
+}

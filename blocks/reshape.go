@@ -3,6 +3,7 @@ package blocks
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 )
 
@@ -171,16 +172,23 @@ func (p *pack) lay(dims []dimension) error {
 	return nil
 }
 
-// BlockBytes is how many bytes the parts have in one block, gaps not counted.
+// BlockBytes is how many bytes the parts have in one block, gaps not counted. If 64 bits do
+// not hold it, it is the largest number that they do.
 func (r *Region) BlockBytes() uint64 {
-	var sum uint64
+	sum := reach{}
 	for i := range r.Parts {
 		p := &r.Parts[i]
-		n := p.Size * uint64(p.Layers.N) * uint64(p.Heads.N)
+		n := reach{at: p.Size}
+		n.times(uint64(p.Layers.N))
+		n.times(uint64(p.Heads.N))
 		if p.TokenStride > 0 {
-			n *= uint64(r.Tokens)
+			n.times(uint64(r.Tokens))
 		}
-		sum += n
+		sum.add(1, n.at)
+		sum.over = sum.over || n.over
 	}
-	return sum
+	if sum.over {
+		return math.MaxUint64
+	}
+	return sum.at
 }

@@ -2,6 +2,7 @@ package blocks
 
 import (
 	"fmt"
+	"math"
 	"reflect"
 	"strings"
 	"testing"
@@ -141,6 +142,13 @@ func TestReshapedRefuses(t *testing.T) {
 	}
 }
 
+func TestBlockBytesDoNotWrapAround(t *testing.T) {
+	r := Region{Tokens: 1 << 20, Parts: []Part{{Size: 1 << 20, Layers: Axis{N: 1 << 20}, Heads: Axis{N: 1 << 20}, TokenStride: 1}}}
+	if n := r.BlockBytes(); n != math.MaxUint64 {
+		t.Errorf("%d bytes", n)
+	}
+}
+
 func TestCheckRank(t *testing.T) {
 	c := hybrid(1<<20, 1, 4, 8, 0, 1, 16)
 	if err := c.CheckRank(1, 4); err != nil {
@@ -184,4 +192,25 @@ func TestWanted(t *testing.T) {
 			}
 		}
 	}
+}
+
+// FuzzReshaped has a peer tell any sizes. What comes out of it is refused, or has room for
+// the elements of each block.
+func FuzzReshaped(f *testing.F) {
+	f.Add(uint8(0), false, uint64(1<<30), uint64(1024), uint32(8), uint32(32), uint32(2))
+	f.Add(uint8(4), true, uint64(1<<30), uint64(1<<40), uint32(1<<31), uint32(1<<24), uint32(1<<31))
+	names := []string{"LBHNC", "LBNHC", "LHBNC", "BLHNC", "BLNHC", "BHLNC"}
+	f.Fuzz(func(t *testing.T, name uint8, apart bool, base, stride uint64, numBlocks, tokens, heads uint32) {
+		for _, was := range (model{layers: 2, numBlocks: 8, tokens: 16, heads: Axis{N: 4}, apart: apart}).layout(names[int(name)%len(names)], 1<<20) {
+			to := was
+			to.Base, to.Stride, to.NumBlocks, to.Tokens = base, stride, numBlocks, tokens
+			is, err := was.Reshaped(to, func(uint32) Axis { return Axis{N: heads} })
+			if err != nil || (Cache{is}).Check() != nil {
+				continue
+			}
+			if n := is.BlockBytes(); name%6 != 2 && n > stride {
+				t.Errorf("%d bytes in a block, %d from block to block: %v", n, stride, is)
+			}
+		}
+	})
 }

@@ -189,3 +189,13 @@ func TestRanksOfOneAgent(t *testing.T) {
 		f.empty()
 	})
 }
+
+// TestRanksAreNotMixedUp has a side channel that answers for one rank with the other.
+func TestRanksAreNotMixedUp(t *testing.T) {
+	inFleet(t, twoHeads, side{tp: 2}, side{}, nixltest.Faults{}, func(f *fleet) {
+		f.site[seat{pPort, 0, 0}], f.site[seat{pPort, 0, 1}] = f.p[1].Engine, f.p[0].Engine
+		if message := f.refusedByD(); !strings.Contains(message, "heads 1-1 of 2, rank 0 of 2 has 0-0") {
+			t.Errorf("message %q", message)
+		}
+	})
+}

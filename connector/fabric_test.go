@@ -132,3 +132,18 @@ func (e *Engine) entries() int {
 	})
 	return <-n
 }
+
+// consumer is the one that an engine knows, if any.
+func (e *Engine) consumer() *peer {
+	found := make(chan *peer)
+	e.post(func(l *loop) {
+		var known *peer
+		for key, p := range l.peers {
+			if key.consumer {
+				known = p
+			}
+		}
+		found <- known
+	})
+	return <-found
+}

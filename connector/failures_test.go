@@ -97,9 +97,13 @@ func TestWriteFails(t *testing.T) {
 				w.offer(1, "x", 3)
 				w.expect(2, "x", 4)
 				w.wants(w.p, time.Second, 1, SendFailed, ReasonWriteFailed)
+				suspected := w.p.consumer()
 				w.wants(w.d, 11*time.Second, 2, ReceiveFailed, ReasonDeadline)
 				w.empty(w.p, w.d)
 				w.works(3)
+				if w.p.consumer() == suspected { // NIXL may have dropped its agent
+					t.Error("the consumer was not met anew")
+				}
 			})
 		})
 	}
