@@ -20,6 +20,7 @@ class BlockLists:
     def __init__(self, kv_cache_config: KVCacheConfig) -> None:
         self._kv_cache_config = kv_cache_config
         self._specs = group_specs(kv_cache_config)
+        self._whole = not any(is_state(spec) or window_of(spec) for spec in self._specs)
 
     @property
     def has_states(self) -> bool:
@@ -29,6 +30,8 @@ class BlockLists:
     def of(self, block_ids: Sequence[list[int]]) -> tuple[list[int], ...]:
         """The lists of the groups that are transferred, out of those of all groups."""
         groups = releases.select_block_ids(self._kv_cache_config, block_ids)
+        if self._whole:
+            return tuple(groups)
         return tuple(_end(ids, spec) for ids, spec in zip(groups, self._specs, strict=True))
 
 
