@@ -12,7 +12,7 @@ Exit status 1 on any difference.
 import argparse
 import uuid
 
-from harness.client import Client, aggregated, difference, make_prompt, sensitive_blocks
+from harness.client import Client, aggregated, fault, make_prompt, sensitive_blocks
 from harness.engine import Options
 from harness.machine import Machine, default_python, fail
 from harness.metrics import Watch, block_size
@@ -59,7 +59,7 @@ class Pusher:
         held = alone.seconds + 0.3  # enough for the other leg to be done with the prompt
         delays = {"P first": {"d_after": held}, "D first": {"p_after": held}}.get(legs, {})
         p, d = self.client.push(prompt, request_id=request_id, **delays)
-        wrong = difference(alone, d) or (not p.ok and f"P: {p.error}") or ""
+        wrong = fault(alone, p, d)
         if wrong:
             self.differences.append(f"prompt of {len(prompt)} tokens, {legs}: {wrong}")
         if not (p.ok and d.ok):

@@ -11,7 +11,7 @@ Exit status 1 on any difference.
 import argparse
 import dataclasses
 
-from harness.client import Client, aggregated, difference, make_prompt
+from harness.client import Client, aggregated, fault, make_prompt
 from harness.engine import OURS, STOCK, Options
 from harness.machine import Machine, default_python, fail
 from harness.pair import Pair
@@ -66,7 +66,7 @@ def exchange(pair, lengths):
         for prompt in prompts:
             alone = aggregated(pair.p, prompt)
             p, d = client.push(prompt)
-            text = difference(alone, d) or (not p.ok and f"P: {p.error}") or ""
+            text = fault(alone, p, d)
             table.row(len(prompt), f"{max(p.seconds, d.seconds):.2f}", ms(d.ttft), text or "equal")
             if text:
                 wrong.append(f"{len(prompt)} tokens: {text}")

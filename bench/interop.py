@@ -11,7 +11,7 @@ Exit status 1 on any difference or failure of a pair that has nixlpush in it.
 """
 import argparse
 
-from harness.client import Client, aggregated, difference, make_prompt
+from harness.client import Client, aggregated, fault, make_prompt
 from harness.engine import OURS, STOCK, Options
 from harness.machine import Machine, default_python, fail
 from harness.pair import Pair
@@ -56,7 +56,7 @@ def exchange(pair, lengths):
                 held = alone.seconds + 0.2
                 delays = {"P first": {"d_after": held}, "D first": {"p_after": held}}.get(legs, {})
                 p, d = client.push(prompt, timeout=TIMEOUT, **delays)
-                text = difference(alone, d) or (not p.ok and f"P: {p.error}") or ""
+                text = fault(alone, p, d)
                 table.row(length, legs, f"{max(p.seconds, d.seconds):.2f}", text or "equal")
                 if text:
                     wrong.append(f"{length} tokens, {legs}: {text}")

@@ -191,15 +191,15 @@ def measure(python, rounds):
     """{case: {"stock"|"plan"|"request": [seconds], "copies": n}}"""
     OUT.mkdir(parents=True, exist_ok=True)
     file = OUT / "plan-cases.json"
-    todo = cases()
-    file.write_text(json.dumps({"layers": LAYERS, "heads": HEADS, "element": ELEMENT, "cases": todo}))
+    tasks = cases()
+    file.write_text(json.dumps({"layers": LAYERS, "heads": HEADS, "element": ELEMENT, "cases": tasks}))
     ours, stock = Ours(python, file), Stock()
-    figures = {one["name"]: {"stock": [], "plan": [], "request": []} for one in todo}
+    figures = {one["name"]: {"stock": [], "plan": [], "request": []} for one in tasks}
     for number in range(rounds):
         for (name, what), (seconds, copies) in ours.run().items():
             figures[name][what].append(seconds)
             figures[name]["copies"] = copies
-        for one in todo:
+        for one in tasks:
             prepared = stock.prepare(one)
             stock.plan(one, prepared)  # warm
             figures[one["name"]]["stock"].append(median([stock.plan(one, prepared) for _ in range(5)]))

@@ -12,7 +12,7 @@ import concurrent.futures
 import random
 import time
 
-from harness.client import Client, aggregated, difference, make_prompt
+from harness.client import Client, aggregated, fault, make_prompt
 from harness.engine import Options
 from harness.machine import Machine, default_python, fail
 from harness.metrics import Watch, fd_count, rss_kib, wait_for_usage
@@ -75,7 +75,7 @@ def exchange(pair, client, requests, parallel, sides):
     def one(prompt):
         alone = aggregated(pair.p, prompt)  # not D: its blocks would hold the right KV before the push
         p, d = client.push(prompt)
-        return difference(alone, d) or (not p.ok and f"P: {p.error}") or ""
+        return fault(alone, p, d)
 
     began = time.monotonic()
     wrong = []

@@ -139,6 +139,11 @@ def difference(want, got):
     return ""
 
 
+def fault(alone, p, d):
+    """What is wrong with a push, or '' if D's answer is the aggregated one and P's leg ended well."""
+    return difference(alone, d) or (f"P: {p.error}" if not p.ok else "")
+
+
 def sensitive_blocks(engine, prompt, blocks, block_size=16):
     """How many of the given blocks change the engine's answer when their tokens change."""
     want = aggregated(engine, prompt).tokens
