@@ -12,7 +12,7 @@ import argparse
 import dataclasses
 
 from harness.client import Client, aggregated, fault, make_prompt
-from harness.engine import OURS, STOCK, Options
+from harness.engine import STOCK, Options
 from harness.machine import Machine, default_python, fail
 from harness.pair import Pair
 from harness.table import Table, ms
