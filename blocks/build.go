@@ -39,7 +39,7 @@ type located struct {
 // nest is a chunk that is repeated along axes.
 type nest struct {
 	located
-	axes [3]axis
+	axes [4]axis
 }
 
 // axis is n chunks, so many bytes apart.
@@ -65,13 +65,14 @@ func (b *builder) add(p *pair, layers, heads Axis) error {
 	}
 	n := nest{located: located{kind: b.kinds[k], groups: p.src.groups() & p.dst.groups()}}
 	n.Copy = Copy{p.src.Base + p.a.at(layers, heads), p.dst.Base + p.b.at(layers, heads), p.a.Size}
-	n.axes = [3]axis{
+	n.axes = [4]axis{
 		{uint64(layers.N), p.a.Layers.Stride, p.b.Layers.Stride},
 		{uint64(heads.N), p.a.Heads.Stride, p.b.Heads.Stride},
+		{p.a.rows(), p.a.RowStride, p.b.RowStride},
 		{w.unit, p.a.TokenStride, p.b.TokenStride},
 	}
 	if p.a.TokenStride == 0 {
-		n.axes[2].n = 1
+		n.axes[3].n = 1
 	}
 	for i := range n.axes {
 		if n.axes[i].n == 1 {
@@ -127,25 +128,32 @@ func (b *builder) unfold() error {
 	}
 	for _, n := range joined {
 		n.flatten()
-		inner := reach{}
-		inner.add(n.axes[1].n, n.axes[2].n)
-		count := reach{at: uint64(len(b.chunks))}
-		count.add(n.axes[0].n, inner.at)
-		if inner.over || count.over || count.at > maxChunks {
+		count := reach{at: 1}
+		for _, a := range n.axes {
+			count.times(a.n)
+		}
+		count.add(1, uint64(len(b.chunks)))
+		if count.over || count.at > maxChunks {
 			return fmt.Errorf("blocks fall into more than %d pieces", maxChunks)
 		}
-		for x := range n.axes[0].n {
-			for y := range n.axes[1].n {
-				for z := range n.axes[2].n {
-					c := n.located
-					c.Src += x*n.axes[0].src + y*n.axes[1].src + z*n.axes[2].src
-					c.Dst += x*n.axes[0].dst + y*n.axes[1].dst + z*n.axes[2].dst
-					b.chunks = append(b.chunks, c)
-				}
+		b.repeat(&n)
+	}
+	return nil
+}
+
+// repeat appends the chunks of a nest: the first, and along each axis all there are so far.
+func (b *builder) repeat(n *nest) {
+	start := len(b.chunks)
+	b.chunks = append(b.chunks, n.located)
+	for _, a := range n.axes {
+		end := len(b.chunks)
+		for i := uint64(1); i < a.n; i++ {
+			for _, c := range b.chunks[start:end] {
+				c.Src, c.Dst = c.Src+i*a.src, c.Dst+i*a.dst
+				b.chunks = append(b.chunks, c)
 			}
 		}
 	}
-	return nil
 }
 
 // flatten makes one chunk of an axis whose chunks adjoin on both sides, until none is left.

@@ -63,6 +63,9 @@ func (p Part) String() string {
 	if p.Heads.N > 1 {
 		text += fmt.Sprintf(" by %d", p.Heads.Stride)
 	}
+	if p.rows() > 1 {
+		text += fmt.Sprintf(" x %d rows by %d", p.Rows, p.RowStride)
+	}
 	if p.TokenStride > 0 {
 		text += fmt.Sprintf(" x tokens by %d", p.TokenStride)
 	}

@@ -34,9 +34,9 @@ func (r *reader) spoil(c Cache) {
 	for range r.byte() % 3 {
 		region := &c[r.byte()%uint64(len(c))]
 		p := &region.Parts[r.byte()%uint64(len(region.Parts))]
-		long := []*uint64{&region.Base, &region.Stride, &p.Offset, &p.Size, &p.TokenStride, &p.Layers.Stride, &p.Heads.Stride}
+		long := []*uint64{&region.Base, &region.Stride, &p.Offset, &p.Size, &p.RowStride, &p.TokenStride, &p.Layers.Stride, &p.Heads.Stride}
 		short := []*uint32{&region.NumBlocks, &region.PerID, &region.Tokens, &region.Window, &p.Layers.First, &p.Layers.N,
-			&p.Heads.First, &p.Heads.N, &p.HeadsOf}
+			&p.Heads.First, &p.Heads.N, &p.HeadsOf, &p.Rows}
 		switch i := r.byte() % uint64(len(long)+len(short)+1); {
 		case i < uint64(len(long)):
 			*long[i] = r.number()

@@ -39,7 +39,8 @@ func (m model) layout(name string, base uint64) Cache {
 	region := func(base uint64, layers Axis) Region {
 		r := Region{Name: name, Base: base, Stride: stride['B'], NumBlocks: uint32(m.numBlocks), PerID: 1, Tokens: uint32(m.tokens)}
 		for i, c := range []string{"k", "v"} {
-			r.Parts = append(r.Parts, Part{c, uint64(i) * content, headBytes, layers, Axis{m.heads.First, m.heads.N, stride['H']}, 8, stride['N']})
+			r.Parts = append(r.Parts, Part{Component: c, Offset: uint64(i) * content, Size: headBytes, Layers: layers,
+				Heads: Axis{m.heads.First, m.heads.N, stride['H']}, HeadsOf: 8, TokenStride: stride['N']})
 		}
 		return r
 	}

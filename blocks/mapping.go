@@ -147,6 +147,8 @@ func (p *pair) fit() error {
 		return differ("groups", s.Group, d.Group)
 	case a.Size != b.Size:
 		return differ("bytes of an element", a.Size, b.Size)
+	case a.rows() != b.rows():
+		return differ("rows of an element", a.rows(), b.rows())
 	case a.HeadsOf != b.HeadsOf:
 		return differ("heads of the model", a.HeadsOf, b.HeadsOf)
 	case kind(s.Tokens) != kind(d.Tokens):

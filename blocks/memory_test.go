@@ -25,15 +25,15 @@ func execute(copies []Copy, src, dst *memory) {
 	}
 }
 
-// content is what an element of the model holds: never 0, which is what memory holds at first.
-func content(into []byte, component string, layer, head, position uint64) {
-	type coordinates struct {
-		component             string
-		layer, head, position uint64
-		b                     int
+// content is what a row of an element of the model holds: never 0, which is what memory holds at first.
+func content(into []byte, component string, c coordinates) {
+	type place struct {
+		component string
+		coordinates
+		b int
 	}
 	for b := range into {
-		into[b] = byte(maphash.Comparable(contentSeed, coordinates{component, layer, head, position, b})%255) + 1
+		into[b] = byte(maphash.Comparable(contentSeed, place{component, c, b})%255) + 1
 	}
 }
 
@@ -51,18 +51,18 @@ func TestCopiedCacheIsRead(t *testing.T) {
 			m.clear()
 		}
 		clash := false // the same bytes for two purposes, because an id is named twice
-		write := func(m *memory, address uint64, p *Part, layer, head, position uint64) {
+		write := func(m *memory, address uint64, p *Part, c coordinates) {
 			element := make([]byte, p.Size)
-			content(element, p.Component, layer, head, position)
+			content(element, p.Component, c)
 			at := m.at(address, p.Size)
 			for i, old := range at {
 				clash = clash || old != 0 && old != element[i]
 			}
 			copy(at, element)
 		}
-		w.each(func(s, d uint64, p *Part, layer, head, position uint64) {
-			write(src, s, p, layer, head, position)
-			write(want, d, p, layer, head, position)
+		w.each(func(s, d uint64, p *Part, c coordinates) {
+			write(src, s, p, c)
+			write(want, d, p, c)
 		})
 		if clash {
 			continue

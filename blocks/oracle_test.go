@@ -10,19 +10,22 @@ import (
 // move is one byte and where it goes.
 type move struct{ src, dst uint64 }
 
-// address is where an element begins, by the formula of Part.
-func address(r *Region, p *Part, ids []uint32, at, layer, head, position uint64) uint64 {
-	block, token := position-at, uint64(0)
+// coordinates say which row of which element.
+type coordinates struct{ layer, head, position, row uint64 }
+
+// address is where a row begins, by the formula of Part.
+func address(r *Region, p *Part, ids []uint32, at uint64, c coordinates) uint64 {
+	block, token := c.position-at, uint64(0)
 	if r.Tokens > 0 {
-		block, token = (position-at)/uint64(r.Tokens), (position-at)%uint64(r.Tokens)
+		block, token = (c.position-at)/uint64(r.Tokens), (c.position-at)%uint64(r.Tokens)
 	}
 	per := uint64(r.PerID)
-	return r.Base + (uint64(ids[block/per])*per+block%per)*r.Stride + p.Offset + (layer-uint64(p.Layers.First))*p.Layers.Stride +
-		(head-uint64(p.Heads.First))*p.Heads.Stride + token*p.TokenStride
+	return r.Base + (uint64(ids[block/per])*per+block%per)*r.Stride + p.Offset + (c.layer-uint64(p.Layers.First))*p.Layers.Stride +
+		(c.head-uint64(p.Heads.First))*p.Heads.Stride + token*p.TokenStride + c.row*p.RowStride
 }
 
-// each visits every (layer, head, token) of every component that both sides have.
-func (w *world) each(visit func(src, dst uint64, p *Part, layer, head, position uint64)) {
+// each visits every row of every (layer, head, token) of every component that both sides have.
+func (w *world) each(visit func(src, dst uint64, p *Part, c coordinates)) {
 	for g := range w.srcIDs {
 		for s := range w.src {
 			for d := range w.dst {
@@ -43,7 +46,7 @@ func (w *world) each(visit func(src, dst uint64, p *Part, layer, head, position 
 }
 
 // eachOf visits what a pair of parts has in common.
-func (w *world) eachOf(g int, src, dst *Region, a, b *Part, visit func(src, dst uint64, p *Part, layer, head, position uint64)) {
+func (w *world) eachOf(g int, src, dst *Region, a, b *Part, visit func(src, dst uint64, p *Part, c coordinates)) {
 	perID := func(r *Region) uint64 { return uint64(r.PerID) * uint64(max(r.Tokens, 1)) }
 	srcAt, dstAt := w.srcAt[g], w.dstAt[g]
 	if src.Tokens == 0 {
@@ -57,9 +60,10 @@ func (w *world) eachOf(g int, src, dst *Region, a, b *Part, visit func(src, dst 
 				continue
 			}
 			for position := max(srcAt, dstAt); position < end; position++ {
-				visit(address(src, a, w.srcIDs[g], srcAt, uint64(layer), uint64(head), position),
-					address(dst, b, w.dstIDs[g], dstAt, uint64(layer), uint64(head), position), a,
-					uint64(layer), uint64(head), position)
+				for row := range a.rows() {
+					c := coordinates{uint64(layer), uint64(head), position, row}
+					visit(address(src, a, w.srcIDs[g], srcAt, c), address(dst, b, w.dstIDs[g], dstAt, c), a, c)
+				}
 			}
 		}
 	}
@@ -70,7 +74,7 @@ func compareMoves(a, b move) int { return cmp.Or(cmp.Compare(a.src, b.src), cmp.
 // moves walks the coordinates one by one.
 func (w *world) moves() []move {
 	var list []move
-	w.each(func(src, dst uint64, p *Part, _, _, _ uint64) {
+	w.each(func(src, dst uint64, p *Part, _ coordinates) {
 		for b := range p.Size {
 			list = append(list, move{src + b, dst + b})
 		}

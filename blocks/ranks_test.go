@@ -138,8 +138,8 @@ func fill(c Cache, ids [][]uint32) *memory {
 			p := &r.Parts[k]
 			for head := p.Heads.First; head < p.Heads.First+p.Heads.N; head++ {
 				for position := range end {
-					layer := uint64(p.Layers.First)
-					content(m.at(address(r, p, ids[r.Group], 0, layer, uint64(head), position), p.Size), p.Component, layer, uint64(head), position)
+					at := coordinates{uint64(p.Layers.First), uint64(head), position, 0}
+					content(m.at(address(r, p, ids[r.Group], 0, at), p.Size), p.Component, at)
 				}
 			}
 		}

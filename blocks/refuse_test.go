@@ -60,6 +60,7 @@ func TestNewMappingRefuses(t *testing.T) {
 		want   string // the difference
 	}{
 		{"element", func(c Cache) { c[1].Parts[1].Size-- }, "v of layer 1, region 1 at the source and 1 at the destination: bytes of an element 128 and 127"},
+		{"rows", func(c Cache) { c[1].Parts[1].Rows, c[1].Parts[1].RowStride = 2, 2048 }, "rows of an element 1 and 2"},
 		{"heads", func(c Cache) { c[1].Parts[0].HeadsOf = 16 }, "k of layer 1, region 1 at the source and 1 at the destination: heads of the model 8 and 16"},
 		{"groups", func(c Cache) { c[0].Group = 1 }, "groups 0 and 1"},
 		{"window", func(c Cache) { c[0].Window, c[1].Window = 64, 64 }, "windows of 0 and 64"},
@@ -148,6 +149,9 @@ func TestCheckRefuses(t *testing.T) {
 		{"heads on top of each other", func(r *Region) { r.Parts[0].Heads.Stride = 127 }},
 		{"more heads than the model has", func(r *Region) { r.Parts[0].Heads.First = 1 }},
 		{"tokens on top of each other", func(r *Region) { r.Parts[0].TokenStride = 127 }},
+		{"rows on top of each other", func(r *Region) { r.Parts[0].Rows, r.Parts[0].RowStride = 2, 127 }},
+		{"rows of the next block", func(r *Region) { r.Parts[0].Rows, r.Parts[0].RowStride = 2, 1<<15 }},
+		{"rows that wrap around", func(r *Region) { r.Parts[0].Rows, r.Parts[0].RowStride = 1<<17+1, 1<<47 }},
 		{"tokens of a state", func(r *Region) { r.Tokens = 0 }},
 		{"tokens of the next block", func(r *Region) { r.Parts[0].TokenStride = 1 << 15 }},
 		{"block on top of block", func(r *Region) { r.Stride = 0 }},

@@ -32,13 +32,15 @@ const AnyGroup = -1
 const MaxGroups = 64
 
 // Part is one component of some layers in each block of a region: an element for each
-// (layer, head, token), Size bytes without a gap, at
+// (layer, head, token), Rows times Size bytes without a gap, at
 //
-//	block + Offset + (layer-Layers.First)*Layers.Stride + (head-Heads.First)*Heads.Stride + token*TokenStride
+//	block + Offset + (layer-Layers.First)*Layers.Stride + (head-Heads.First)*Heads.Stride + token*TokenStride + row*RowStride
 type Part struct {
 	Component   string // what it is, by the name that both sides give it: "k", "v", "latent" ...
 	Offset      uint64
-	Size        uint64 // bytes of one element
+	Size        uint64 // bytes of one row of an element
+	Rows        uint32 // of an element, e.g. its numbers if K is transposed; 0: 1
+	RowStride   uint64
 	Layers      Axis   // numbered as in the whole model
 	Heads       Axis   // likewise; whatever tensor parallelism deals out: heads, or channels of a state
 	HeadsOf     uint32 // how many heads the whole model has; 1 if every rank holds the same
@@ -58,6 +60,9 @@ func One(index uint32) Axis { return Axis{First: index, N: 1} }
 func (a Axis) overlap(b Axis) (first, end uint32) {
 	return max(a.First, b.First), min(a.First+a.N, b.First+b.N)
 }
+
+// rows is how many rows an element has.
+func (p *Part) rows() uint64 { return uint64(max(p.Rows, 1)) }
 
 // ids is how many block ids lead to the region.
 func (r *Region) ids() uint32 { return r.NumBlocks / r.PerID }
@@ -114,6 +119,9 @@ func (r *Region) checkPart(p *Part) error {
 	if p.Size == 0 || p.Component == "" {
 		return fmt.Errorf("elements of %d bytes, or without a name", p.Size)
 	}
+	if p.rows() > 1 && p.RowStride < p.Size {
+		return fmt.Errorf("%d rows of %d bytes, %d bytes apart", p.Rows, p.Size, p.RowStride)
+	}
 	for _, a := range []Axis{p.Layers, p.Heads} {
 		if a.N == 0 || a.First+a.N < a.First || a.N > 1 && a.Stride < p.Size {
 			return fmt.Errorf("%d layers or heads from %d on, %d bytes apart with %d bytes each", a.N, a.First, a.Stride, p.Size)
@@ -125,10 +133,10 @@ func (r *Region) checkPart(p *Part) error {
 	if p.TokenStride > 0 && (r.Tokens == 0 || p.TokenStride < p.Size) {
 		return fmt.Errorf("%d tokens of %d bytes, %d bytes apart", r.Tokens, p.Size, p.TokenStride)
 	}
-	row := reach{at: p.Size}
-	row.add(uint64(max(r.Tokens, 1)-1), p.TokenStride)
-	if row.over || row.at > r.Stride {
-		return fmt.Errorf("%d tokens, %d bytes apart, are more than the %d bytes from block to block", r.Tokens, p.TokenStride, r.Stride)
+	head := r.ofHead(p)
+	if head.over || head.at > r.Stride {
+		return fmt.Errorf("%d tokens, %d bytes apart, of %d rows, %d bytes apart, are more than the %d bytes from block to block",
+			r.Tokens, p.TokenStride, p.rows(), p.RowStride, r.Stride)
 	}
 	if _, ok := r.end(p); !ok {
 		return fmt.Errorf("%d blocks, %d bytes apart from %#x on, do not fit into memory", r.NumBlocks, r.Stride, r.Base)
@@ -136,15 +144,22 @@ func (r *Region) checkPart(p *Part) error {
 	return nil
 }
 
+// ofHead is how far what a block holds of one head reaches.
+func (r *Region) ofHead(p *Part) reach {
+	n := reach{at: p.Size}
+	n.add(p.rows()-1, p.RowStride)
+	n.add(uint64(max(r.Tokens, 1)-1), p.TokenStride)
+	return n
+}
+
 // end is the address behind the part's last byte in the last block.
 func (r *Region) end(p *Part) (uint64, bool) {
-	at := reach{at: r.Base}
+	at := r.ofHead(p)
+	at.add(1, r.Base)
 	at.add(1, p.Offset)
 	at.add(uint64(r.NumBlocks-1), r.Stride)
 	at.add(uint64(p.Layers.N-1), p.Layers.Stride)
 	at.add(uint64(p.Heads.N-1), p.Heads.Stride)
-	at.add(uint64(max(r.Tokens, 1)-1), p.TokenStride)
-	at.add(1, p.Size)
 	return at.at, !at.over && at.at <= 1<<63
 }
 

@@ -58,7 +58,7 @@ func (r *Region) headByHead() bool {
 	first := &r.Parts[0]
 	for i := range r.Parts {
 		p := &r.Parts[i]
-		end := p.Offset + uint64(max(r.Tokens, 1)-1)*p.TokenStride + p.Size
+		end := p.Offset + r.ofHead(p).at
 		if p.Heads != first.Heads || p.HeadsOf != first.HeadsOf || p.Layers.N != 1 || end > first.Heads.Stride {
 			return false
 		}
@@ -85,16 +85,16 @@ type pack struct {
 func packed(parts []Part) int {
 	first := &parts[0]
 	element := first.TokenStride
-	for _, a := range []Axis{first.Layers, first.Heads} {
-		if a.Stride > 0 && (element == 0 || a.Stride < element) {
-			element = a.Stride
+	for _, stride := range []uint64{first.Layers.Stride, first.Heads.Stride, first.RowStride} {
+		if stride > 0 && (element == 0 || stride < element) {
+			element = stride
 		}
 	}
 	n := 1
 	for ; n < len(parts); n++ {
 		p := &parts[n]
 		if p.Layers != first.Layers || p.Heads != first.Heads || p.HeadsOf != first.HeadsOf ||
-			p.TokenStride != first.TokenStride || p.Offset+p.Size > first.Offset+element {
+			p.TokenStride != first.TokenStride || p.rows() != first.rows() || p.RowStride != first.RowStride || p.Offset+p.Size > first.Offset+element {
 			break
 		}
 	}
@@ -118,6 +118,9 @@ func (p *pack) reshape(heads func(of uint32) Axis) error {
 		{uint64(first.Layers.N), uint64(first.Layers.N), first.Layers.Stride, func(s uint64) { first.Layers.Stride = s }, false},
 		{uint64(first.Heads.N), uint64(held.N), first.Heads.Stride, func(s uint64) { held.Stride = s }, false},
 	}
+	if first.rows() > 1 {
+		dims = append(dims, dimension{first.rows(), first.rows(), first.RowStride, func(s uint64) { first.RowStride = s }, false})
+	}
 	if first.TokenStride > 0 {
 		dims = append(dims, dimension{uint64(p.from.Tokens), uint64(p.to.Tokens), first.TokenStride, func(s uint64) { first.TokenStride = s }, false})
 	}
@@ -125,7 +128,8 @@ func (p *pack) reshape(heads func(of uint32) Axis) error {
 		return err
 	}
 	for i := range p.parts {
-		p.parts[i].Layers, p.parts[i].Heads, p.parts[i].TokenStride = first.Layers, held, first.TokenStride
+		p.parts[i].Layers, p.parts[i].Heads = first.Layers, held
+		p.parts[i].TokenStride, p.parts[i].RowStride = first.TokenStride, first.RowStride
 	}
 	return nil
 }
@@ -181,6 +185,7 @@ func (r *Region) BlockBytes() uint64 {
 		n := reach{at: p.Size}
 		n.times(uint64(p.Layers.N))
 		n.times(uint64(p.Heads.N))
+		n.times(p.rows())
 		if p.TokenStride > 0 {
 			n.times(uint64(r.Tokens))
 		}

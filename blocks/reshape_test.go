@@ -68,12 +68,12 @@ func transposed(base uint64, numBlocks, tokens uint32, heads Axis) Region {
 	row := uint64(tokens) * bytes
 	heads.Stride = 2 * numbers * row
 	r := Region{Name: "layer", Base: base, Stride: uint64(heads.N) * heads.Stride, NumBlocks: numBlocks, PerID: 1, Tokens: tokens}
-	for i := range uint64(numbers) {
-		r.Parts = append(r.Parts, Part{Component: fmt.Sprintf("k%d", i), Offset: i * row, Size: bytes,
-			Layers: One(3), Heads: heads, HeadsOf: 8, TokenStride: bytes})
+	r.Parts = []Part{
+		{Component: "k", Size: bytes, Rows: numbers, RowStride: row,
+			Layers: One(3), Heads: heads, HeadsOf: 8, TokenStride: bytes},
+		{Component: "v", Offset: numbers * row, Size: numbers * bytes,
+			Layers: One(3), Heads: heads, HeadsOf: 8, TokenStride: numbers * bytes},
 	}
-	r.Parts = append(r.Parts, Part{Component: "v", Offset: numbers * row, Size: numbers * bytes,
-		Layers: One(3), Heads: heads, HeadsOf: 8, TokenStride: numbers * bytes})
 	return r
 }
 

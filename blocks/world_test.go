@@ -16,8 +16,8 @@ type world struct {
 
 // component of a model as the tests draw it.
 type component struct {
-	name        string
-	size, heads int
+	name              string
+	size, rows, heads int
 }
 
 // gen draws worlds.
@@ -167,12 +167,12 @@ func (g *gen) ids(n, limit int) []uint32 {
 }
 
 func (g *gen) components() []component {
-	list := []component{{"k", g.between(1, 3), g.between(1, 4)}}
+	list := []component{{"k", g.between(1, 3), g.pick(1, 1, 1, 2, 3), g.between(1, 4)}}
 	if g.chance(70) {
-		list = append(list, component{"v", list[0].size, list[0].heads})
+		list = append(list, component{"v", list[0].size, g.pick(1, list[0].rows), list[0].heads})
 	}
 	if g.chance(25) {
-		list = append(list, component{"index", g.between(1, 4), 1})
+		list = append(list, component{"index", g.between(1, 4), 1, 1})
 	}
 	return list
 }
@@ -182,7 +182,7 @@ func (g *gen) cache(b blocking, group, first, end int, comps []component, whole 
 	sets := [][]component{}
 	packed := g.chance(50)
 	for _, c := range comps {
-		if k := len(sets) - 1; packed && k >= 0 && sets[k][0].heads == c.heads {
+		if k := len(sets) - 1; packed && k >= 0 && sets[k][0].heads == c.heads && sets[k][0].rows == c.rows {
 			sets[k] = append(sets[k], c)
 		} else {
 			sets = append(sets, []component{c})
@@ -260,8 +260,8 @@ func (g *gen) nest(set []component, b blocking, layers int, whole, outside bool)
 	for _, c := range set {
 		element += uint64(c.size)
 	}
-	stride, token := element+uint64(g.pick(0, 0, 0, 1)), uint64(0)
-	for _, axis := range g.Perm(3) {
+	stride, token, row := element+uint64(g.pick(0, 0, 0, 1)), uint64(0), uint64(0)
+	for _, axis := range g.Perm(4) {
 		switch axis {
 		case 0:
 			if !(outside && layers == 1) {
@@ -278,14 +278,17 @@ func (g *gen) nest(set []component, b blocking, layers int, whole, outside bool)
 				token = stride
 				stride *= uint64(b.tokens)
 			}
+		case 3:
+			row = stride
+			stride *= uint64(set[0].rows)
 		}
 		stride += uint64(g.pick(0, 0, 0, 2))
 	}
 	var parts []Part
 	at := uint64(0)
 	for _, c := range set {
-		parts = append(parts, Part{Component: c.name, Offset: at, Size: uint64(c.size), Layers: layer, Heads: heads,
-			HeadsOf: uint32(c.heads), TokenStride: token})
+		parts = append(parts, Part{Component: c.name, Offset: at, Size: uint64(c.size), Rows: uint32(c.rows), RowStride: row,
+			Layers: layer, Heads: heads, HeadsOf: uint32(c.heads), TokenStride: token})
 		at += uint64(c.size)
 	}
 	return parts, stride

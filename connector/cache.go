@@ -73,7 +73,7 @@ func (c *cache) onTheWire() []notify.CacheRegion {
 		list[i] = notify.CacheRegion{Name: r.Name, Base: r.Base, Stride: r.Stride, NumBlocks: r.NumBlocks,
 			PerID: r.PerID, Group: r.Group, Tokens: r.Tokens, Window: r.Window}
 		for _, p := range r.Parts {
-			list[i].Parts = append(list[i].Parts, notify.CachePart{Component: p.Component, Offset: p.Offset, Size: p.Size,
+			list[i].Parts = append(list[i].Parts, notify.CachePart{Component: p.Component, Offset: p.Offset, Size: p.Size, Rows: p.Rows, RowStride: p.RowStride,
 				Layers: notify.CacheAxis(p.Layers), Heads: notify.CacheAxis(p.Heads), HeadsOf: p.HeadsOf, TokenStride: p.TokenStride})
 		}
 	}
@@ -87,7 +87,7 @@ func offTheWire(list []notify.CacheRegion) blocks.Cache {
 		c[i] = blocks.Region{Name: r.Name, Base: r.Base, Stride: r.Stride, NumBlocks: r.NumBlocks,
 			PerID: r.PerID, Group: r.Group, Tokens: r.Tokens, Window: r.Window}
 		for _, p := range r.Parts {
-			c[i].Parts = append(c[i].Parts, blocks.Part{Component: p.Component, Offset: p.Offset, Size: p.Size,
+			c[i].Parts = append(c[i].Parts, blocks.Part{Component: p.Component, Offset: p.Offset, Size: p.Size, Rows: p.Rows, RowStride: p.RowStride,
 				Layers: blocks.Axis(p.Layers), Heads: blocks.Axis(p.Heads), HeadsOf: p.HeadsOf, TokenStride: p.TokenStride})
 		}
 	}

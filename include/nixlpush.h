@@ -131,11 +131,11 @@ int32_t nixlpush_engine_close(nixlpush_handle engine, nixlpush_error *err);
 #define NIXLPUSH_DRAM 0u
 #define NIXLPUSH_VRAM 1u
 
-/* One component of some layers in each block of a region: an element of size bytes for each
- * (layer, head, token), without a gap in it, at
+/* One component of some layers in each block of a region: an element for each (layer, head,
+ * token) of num_rows rows of size bytes, which lie without a gap at
  *
  *   block + offset + (layer - first_layer) * layer_stride + (head - first_head) * head_stride
- *         + token * token_stride
+ *         + token * token_stride + row * row_stride
  *
  * All strides are bytes. Layers and heads are numbered as in the whole model, so that ranks
  * that hold other layers or heads find out what they have in common. What is a token, see
@@ -143,14 +143,16 @@ int32_t nixlpush_engine_close(nixlpush_handle engine, nixlpush_error *err);
 typedef struct nixlpush_part {
   const char *component;         /* what it is, by the name that both sides give it: "k", "v", "latent" ... */
   uint64_t offset;               /* of its first element in a block */
-  uint64_t size;                 /* bytes of one element; equal on both sides */
+  uint64_t size;                 /* bytes of one row of an element; equal on both sides */
   uint32_t first_layer;
   uint32_t num_layers;           /* 0: 1 */
   uint64_t layer_stride;         /* may exceed a block, e.g. if layers lie outside of blocks */
   uint32_t first_head;           /* heads: whatever tensor parallelism deals out, also channels of a state */
   uint32_t num_heads;            /* of this rank; 0: 1 */
   uint32_t heads_of;             /* of the whole model; 1 if all ranks hold the same, as with MLA; 0: 1 */
-  uint32_t reserved;             /* 0 */
+  uint32_t num_rows;             /* of an element, e.g. its numbers if K is transposed; equal on both
+                                    sides; 0: 1 */
+  uint64_t row_stride;
   uint64_t head_stride;
   uint64_t token_stride;         /* 0: one element for all tokens of a block, which cannot be divided */
 } nixlpush_part;

@@ -26,6 +26,8 @@ type CachePart struct {
 	Component   string
 	Offset      uint64
 	Size        uint64
+	Rows        uint32
+	RowStride   uint64
 	Layers      CacheAxis
 	Heads       CacheAxis
 	HeadsOf     uint32
@@ -42,7 +44,7 @@ type CacheAxis struct {
 // entries. What follows at the end is passed over, so that fields can be added.
 const (
 	regionFields = 9
-	partFields   = 11
+	partFields   = 13
 )
 
 func appendDescription(b []byte, regions []CacheRegion) []byte {
@@ -65,6 +67,7 @@ func appendDescription(b []byte, regions []CacheRegion) []byte {
 func appendPart(b []byte, p *CachePart) []byte {
 	b = msgp.AppendString(msgp.AppendArrayHeader(b, partFields), p.Component)
 	b = msgp.AppendUint64(msgp.AppendUint64(b, p.Offset), p.Size)
+	b = msgp.AppendUint64(msgp.AppendUint32(b, p.Rows), p.RowStride)
 	for _, a := range []CacheAxis{p.Layers, p.Heads} {
 		b = msgp.AppendUint64(msgp.AppendUint32(msgp.AppendUint32(b, a.First), a.N), a.Stride)
 	}
@@ -92,7 +95,7 @@ func (r *reader) parts(limit int) []CachePart {
 	parts := make([]CachePart, 0, min(n, len(r.b)/partFields))
 	for ; n > 0 && r.err == nil; n-- {
 		rest := r.fields(partFields)
-		parts = append(parts, CachePart{Component: r.str(MaxID), Offset: r.uint64(), Size: r.uint64(),
+		parts = append(parts, CachePart{Component: r.str(MaxID), Offset: r.uint64(), Size: r.uint64(), Rows: r.uint32(), RowStride: r.uint64(),
 			Layers: r.axis(), Heads: r.axis(), HeadsOf: r.uint32(), TokenStride: r.uint64()})
 		r.skipMany(rest)
 	}

@@ -13,7 +13,7 @@ import (
 func described() []CacheRegion {
 	return []CacheRegion{
 		{Name: "layers.0", Base: math.MaxUint64, Stride: 4096, NumBlocks: math.MaxUint32, PerID: 2, Group: -1, Tokens: 16, Window: 128, Parts: []CachePart{
-			{Component: "k", Offset: 1, Size: 256, Layers: CacheAxis{3, 2, 70000}, Heads: CacheAxis{4, 4, 4096}, HeadsOf: 8, TokenStride: 512},
+			{Component: "k", Offset: 1, Size: 2, Rows: 128, RowStride: 64, Layers: CacheAxis{3, 2, 70000}, Heads: CacheAxis{4, 4, 4096}, HeadsOf: 8, TokenStride: 512},
 			{Component: "v", Offset: 256, Size: 256, Layers: CacheAxis{3, 2, 70000}, Heads: CacheAxis{4, 4, 4096}, HeadsOf: 8, TokenStride: 512}}},
 		{Name: "layers.1", NumBlocks: 1, Parts: []CachePart{}},
 	}
@@ -40,7 +40,7 @@ func TestDescriptionOfTheFuture(t *testing.T) {
 	want[0].Parts = want[0].Parts[:1]
 	b := appendDescription(nil, want)
 	b[1] = 0x90 | regionFields + 2
-	at := bytes.Index(b, []byte("\x91\x9b\xa1k")) + 1
+	at := bytes.Index(b, []byte("\x91\x9d\xa1k")) + 1
 	b[at] = 0x90 | partFields + 1
 	b = append(b, 0x91, 0x01, 0xc0, 0xa1, 'x') // of the part, then of the region
 	r := reader{b: b}
@@ -63,7 +63,7 @@ func TestDescriptionMalformed(t *testing.T) {
 	}{
 		"no array":            {[]byte{0x80}, "want array"},
 		"short region":        {[]byte{0x91, 0x98, 0, 0, 0, 0, 0, 0, 0, 0}, "want at least 9"},
-		"short part":          {region([]byte{0}, append([]byte{0x91, 0x9a}, part[1:]...)...), "want at least 11"},
+		"short part":          {region([]byte{0}, append([]byte{0x91, 0x9c}, part[1:]...)...), "want at least 13"},
 		"negative base":       {[]byte{0x91, 0x99, 0xa0, 0xff, 0, 0, 0, 0, 0, 0, 0}, "int"},
 		"group too far":       {region(msgp.AppendInt64(nil, 1<<40), 0x90), "not within"},
 		"many regions":        {msgp.AppendArrayHeader(nil, math.MaxUint32), "too early"},

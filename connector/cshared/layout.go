@@ -68,12 +68,13 @@ func parts(a *arguments, r *C.nixlpush_region) []connector.Part {
 	out := make([]connector.Part, len(list))
 	for i := range list {
 		p := &list[i]
-		a.zero("reserved of a part", p.reserved)
 		a.require("component of a part", unsafe.Pointer(p.component))
 		out[i] = connector.Part{
 			Component:   a.text("component of a part", p.component),
 			Offset:      uint64(p.offset),
 			Size:        uint64(p.size),
+			Rows:        uint32(p.num_rows),
+			RowStride:   uint64(p.row_stride),
 			Layers:      axis(p.first_layer, p.num_layers, p.layer_stride),
 			Heads:       axis(p.first_head, p.num_heads, p.head_stride),
 			HeadsOf:     uint32(max(p.heads_of, 1)),

@@ -103,7 +103,8 @@ class Part(Structure):
         ("first_head", c_uint32),
         ("num_heads", c_uint32),
         ("heads_of", c_uint32),
-        ("reserved", c_uint32),
+        ("num_rows", c_uint32),
+        ("row_stride", c_uint64),
         ("head_stride", c_uint64),
         ("token_stride", c_uint64),
     ]

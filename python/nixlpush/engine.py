@@ -202,6 +202,8 @@ def _part(part: Part) -> _abi.Part:
         first_head=part.first_head,
         num_heads=part.num_heads,
         heads_of=part.heads_of,
+        num_rows=part.num_rows,
+        row_stride=part.row_stride,
         head_stride=part.head_stride,
         token_stride=part.token_stride,
     )

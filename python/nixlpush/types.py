@@ -73,8 +73,8 @@ class Options:
 
 @dataclass(frozen=True)
 class Part:
-    """One component of some layers in each block of a region: an element of size bytes for
-    each (layer, head, token). Offsets and strides are bytes; layers and heads are numbered as
+    """One component of some layers in each block of a region: an element for each (layer,
+    head, token), num_rows rows of size bytes. Offsets and strides are bytes; layers and heads are numbered as
     in the whole model, which has heads_of heads."""
 
     component: str
@@ -86,6 +86,8 @@ class Part:
     first_head: int = 0
     num_heads: int = 1
     heads_of: int = 1
+    num_rows: int = 1
+    row_stride: int = 0
     head_stride: int = 0
     token_stride: int = 0
 

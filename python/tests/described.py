@@ -108,7 +108,11 @@ def read(found: Layout, group: int) -> dict[Place, bytes]:
             for part in region.parts:
                 for place, address in _places(region, part):
                     assert place not in elements
-                    elements[place] = ctypes.string_at(address, part.size)
+                    rows = range(part.num_rows)
+                    elements[place] = b"".join(
+                        ctypes.string_at(address + row * part.row_stride, part.size)
+                        for row in range(part.num_rows)
+                    )
     return elements
 
 

@@ -73,7 +73,6 @@ static void bad_parts(nixlpush_handle engine) {
   BAD_LAYOUT(r.num_parts = UINT64_MAX, "parts, at most");
   BAD_LAYOUT(p.component = NULL, "component of a part is NULL");
   BAD_LAYOUT(p.component = "\xff", "component of a part is not UTF-8");
-  BAD_LAYOUT(p.reserved = 1, "reserved of a part");
   BAD_LAYOUT(p.component = "", "without a name");
   BAD_LAYOUT(p.size = 0, "elements of 0 bytes");
   BAD_LAYOUT(p.size = UINT64_MAX, "bytes each");
@@ -81,6 +80,8 @@ static void bad_parts(nixlpush_handle engine) {
   BAD_LAYOUT(p.offset = BLOCK_LEN, "not within the memory");
   BAD_LAYOUT(p.num_layers = UINT32_MAX; p.layer_stride = UINT64_MAX, "do not fit into memory");
   BAD_LAYOUT(p.num_layers = 2, "0 bytes apart");
+  BAD_LAYOUT(p.num_rows = 2, "0 bytes apart");
+  BAD_LAYOUT(p.num_rows = UINT32_MAX; p.row_stride = UINT64_MAX, "from block to block");
   BAD_LAYOUT(p.num_heads = 3, "heads up to 3 of 2");
   BAD_LAYOUT(p.num_heads = 1, "rank 0 of 1 has");
   BAD_LAYOUT(p.heads_of = UINT32_MAX, "rank 0 of 1 has");

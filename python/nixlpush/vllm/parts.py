@@ -108,21 +108,23 @@ def _part(
     component: str, view: torch.Tensor, heads: Heads, base: int, layer: int, tokens: int
 ) -> Part:
     _, count, states, content = view.shape
-    fits = count == heads.count and states in (1, tokens)
-    if not fits or (content > 1 and view.stride(3) != 1):
+    if count != heads.count or states not in (1, tokens):
         raise NotImplementedError(
             f"{component}: shape {tuple(view.shape)}, strides {view.stride()}, with "
             f"{heads.count} heads and {tokens} tokens in a block"
         )
     size = view.element_size()
+    rows = 1 if content == 1 or view.stride(3) == 1 else content
     return Part(
         component=component,
         offset=view.data_ptr() - base,
-        size=content * size,
+        size=content // rows * size,
         first_layer=layer,
         first_head=heads.first,
         num_heads=count,
         heads_of=heads.of,
+        num_rows=rows,
+        row_stride=view.stride(3) * size,
         head_stride=view.stride(1) * size,
         token_stride=view.stride(2) * size if states == tokens else 0,
     )
@@ -156,15 +158,13 @@ def _slots(cache: torch.Tensor, spec: AttentionSpec, heads: Heads, rank: Rank) -
 
 def _cpu(cache: torch.Tensor, spec: AttentionSpec) -> dict[str, torch.Tensor]:
     """vLLM's kernels for CPUs keep all K of a head in front of all V. Those for plain vector
-    instructions have K transposed, so that a row of it is one number of each token; what
-    others do is their own affair."""
+    instructions have K transposed; what others do is their own affair."""
     if not releases.transposes_k(spec):
         return {"kv": whole(cache)}
     blocks, heads, tokens, _ = cache.shape
     k, v = whole(cache).view(blocks, heads, 2, -1).unbind(2)
-    k = k.view(blocks, heads, spec.head_size, tokens)
-    rows = {f"k[{i}]": k[:, :, i, :, None] for i in range(spec.head_size)}
-    return {**rows, "v": v.view(blocks, heads, tokens, spec.head_size)}
+    k = k.view(blocks, heads, spec.head_size, tokens).transpose(2, 3)
+    return {"k": k, "v": v.view(blocks, heads, tokens, spec.head_size)}
 
 
 def _apart(cache: torch.Tensor, spec: AttentionSpec) -> dict[str, torch.Tensor]:
