@@ -21,17 +21,17 @@ OLD_CACHE = SimpleNamespace(kv_cache_groups=[GROUP])
 
 def test_without_a_choice_of_groups_all_are_transferred() -> None:
     assert releases.transfer_groups(OLD_CACHE) == [GROUP]
-    assert releases.select_block_ids(OLD_CACHE, ([1], [2])) == ([1], [2])
+    assert tuple(releases.transfer_group_ids(OLD_CACHE)) == (0,)
 
 
 def test_with_a_choice_of_groups_it_is_taken() -> None:
     chosen = SimpleNamespace(
         kv_cache_groups=[GROUP, GROUP],
         transfer_groups=(GROUP,),
-        select_transfer_block_ids=lambda ids: ids[1:],
+        transfer_group_ids=(1,),
     )
     assert releases.transfer_groups(chosen) == (GROUP,)
-    assert releases.select_block_ids(chosen, ([1], [2])) == ([2],)
+    assert releases.transfer_group_ids(chosen) == (1,)
 
 
 def test_an_old_cache_is_supported(tmp_path: Path) -> None:

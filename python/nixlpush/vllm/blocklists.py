@@ -18,7 +18,7 @@ class BlockLists:
     connector does: the end of each group's list that its layers look at."""
 
     def __init__(self, kv_cache_config: KVCacheConfig) -> None:
-        self._kv_cache_config = kv_cache_config
+        self._groups = tuple(releases.transfer_group_ids(kv_cache_config))
         self._specs = group_specs(kv_cache_config)
         self._whole = not any(is_state(spec) or window_of(spec) for spec in self._specs)
 
@@ -29,9 +29,9 @@ class BlockLists:
 
     def of(self, block_ids: Sequence[list[int]]) -> tuple[list[int], ...]:
         """The lists of the groups that are transferred, out of those of all groups."""
-        groups = releases.select_block_ids(self._kv_cache_config, block_ids)
+        groups = tuple([block_ids[group] for group in self._groups])
         if self._whole:
-            return tuple(groups)
+            return groups
         return tuple(_end(ids, spec) for ids, spec in zip(groups, self._specs, strict=True))
 
 

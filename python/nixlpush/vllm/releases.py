@@ -57,13 +57,11 @@ def transfer_groups(kv_cache_config: KVCacheConfig) -> Sequence[KVCacheGroupSpec
     return kv_cache_config.kv_cache_groups
 
 
-def select_block_ids(
-    kv_cache_config: KVCacheConfig, block_ids: Sequence[list[int]]
-) -> Sequence[list[int]]:
-    """The block ids of the groups that are transferred, out of those of all groups."""
-    if hasattr(kv_cache_config, "select_transfer_block_ids"):
-        return kv_cache_config.select_transfer_block_ids(block_ids)
-    return block_ids
+def transfer_group_ids(kv_cache_config: KVCacheConfig) -> Sequence[int]:
+    """The numbers of these groups among all groups."""
+    if hasattr(kv_cache_config, "transfer_group_ids"):
+        return kv_cache_config.transfer_group_ids
+    return range(len(kv_cache_config.kv_cache_groups))
 
 
 def kernel_block_size(

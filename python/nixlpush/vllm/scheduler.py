@@ -51,7 +51,18 @@ class PushScheduler:
     ) -> None:
         self._settings = settings
         self._block_lists = BlockLists(kv_cache_config)
-        self._parallel = vllm_config.parallel_config
+        parallel = vllm_config.parallel_config
+        self._as_producer = {
+            "do_remote_prefill": True,
+            "do_remote_decode": False,
+            "remote_engine_id": settings.engine_id,
+            "remote_host": settings.side_channel_host,
+            "remote_port": settings.side_channel_port,
+            "tp_size": parallel.tensor_parallel_size,
+            "dcp_size": parallel.decode_context_parallel_size,
+            "pp_size": parallel.pipeline_parallel_size,
+            "transfer_mode": "push",
+        }
         # The last tokens of a prompt that P leaves to D: a drafter with several modules must
         # not see them on P, and D cannot run the last one on a state that has seen it.
         self._backoff = max(
@@ -231,18 +242,10 @@ class PushScheduler:
     ) -> dict[str, Any]:
         """What a router may pass on to D as it is; vLLM's keys, and transfer_id if given."""
         result = {
-            "do_remote_prefill": True,
-            "do_remote_decode": False,
+            **self._as_producer,
             "remote_block_ids": groups,
-            "remote_engine_id": self._settings.engine_id,
             "remote_request_id": request.request_id,
-            "remote_host": self._settings.side_channel_host,
-            "remote_port": self._settings.side_channel_port,
-            "tp_size": self._parallel.tensor_parallel_size,
-            "dcp_size": self._parallel.decode_context_parallel_size,
-            "pp_size": self._parallel.pipeline_parallel_size,
             "remote_num_tokens": request.num_computed_tokens if hold else 0,
-            "transfer_mode": "push",
         }
         if params.get("transfer_id"):
             result["transfer_id"] = params["transfer_id"]
