@@ -19,8 +19,8 @@ func (c *Layout) theirs(m *notify.AgentMetadata, rank, size int, whole bool) (ca
 	switch {
 	case m.AttnBackend != c.AttentionBackend:
 		return their, differ("attention backend", c.AttentionBackend, m.AttnBackend)
-	case m.DCPSize > 1:
-		return their, fmt.Errorf("decode context parallel size is %d there: tokens that are dealt out to ranks cannot be mapped", m.DCPSize)
+	case m.DCPSize > 1 || m.PCPSize > 1:
+		return their, fmt.Errorf("decode and prefill context parallel sizes are %d and %d there: tokens that are dealt out to ranks cannot be mapped", m.DCPSize, m.PCPSize)
 	}
 	if their.mem, err = memOf(m, ours.mem); err != nil {
 		return their, err

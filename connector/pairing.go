@@ -2,6 +2,7 @@ package connector
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/nixlpush/nixlpush/blocks"
 )
@@ -76,13 +77,17 @@ func (e *Engine) pair(peer peerKey, met []*remoteRank) error {
 // pairConsumers keeps the mapping to each consumer, and checks that it lacks nothing that
 // only this rank can write.
 func (e *Engine) pairConsumers(ranks blocks.Ranks, ours blocks.Cache, met []*remoteRank) error {
-	first, end := ours.Layers()
+	layers := ours.Layers()
+	if e.cfg.PPRank == e.cfg.PPSize-1 { // drafts are numbered behind the model's layers
+		last := &layers[len(layers)-1]
+		last.N = math.MaxUint32 - last.First
+	}
 	for _, r := range met {
 		m, err := blocks.NewMapping(ranks.Share(ours, e.cfg.TPRank, r.tp), r.regions)
 		if err != nil {
 			return fmt.Errorf("rank %v: %w", r.address, err)
 		}
-		wanted := ranks.Wanted(r.regions, e.cfg.TPRank, r.tp, first, end)
+		wanted := ranks.Wanted(r.regions, e.cfg.TPRank, r.tp, layers)
 		if err := blocks.CheckComplete(wanted, m); err != nil {
 			return fmt.Errorf("rank %v: %w (ours: %v; theirs: %v)", r.address, err, ours, r.regions)
 		}

@@ -76,7 +76,7 @@ GEOMETRIES = [
 
 # What vLLM's worker refuses at the handshake, and how: nothing to compare with.
 REFUSED = [
-    (Geometry("more-ranks-than-heads-on-d", 1, 4, heads=2), AssertionError, ""),
+    (Geometry("more-ranks-than-heads-on-d", 1, 4, heads=2), AssertionError, None),
     (Geometry("LBNHC-tp2-to-tp1", 2, 1, layout="LBNHC"), RuntimeError, "contiguous heads"),
     (
         Geometry("pp2-hybrid-tp1-to-tp2", 1, 2, p_pp=2, hybrid=True),
@@ -98,7 +98,7 @@ def world(
 
 @pytest.mark.parametrize(("geometry", "error", "text"), REFUSED, ids=str)
 def test_vllms_worker_refuses(
-    geometry: Geometry, error: type[Exception], text: str, tmp_path: Path
+    geometry: Geometry, error: type[Exception], text: str | None, tmp_path: Path
 ) -> None:
     with pytest.raises(error, match=text):
         World(geometry, write_config(tmp_path, geometry))
