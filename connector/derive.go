@@ -3,6 +3,7 @@ package connector
 import (
 	"fmt"
 	"math/bits"
+	"slices"
 
 	"github.com/nixlpush/nixlpush/blocks"
 	"github.com/nixlpush/nixlpush/nixl"
@@ -10,9 +11,8 @@ import (
 )
 
 // theirs is the cache of a peer's rank of size ranks: as it describes it or, since a stock
-// engine does not say what is in a block, as ours would be with the peer's sizes. whole
-// demands that every region of ours has its like there, else every region there has its like here.
-func (c *Layout) theirs(m *notify.AgentMetadata, rank, size int, whole bool) (cache, error) {
+// engine does not say what is in a block, as ours would be with the peer's sizes.
+func (c *Layout) theirs(m *notify.AgentMetadata, rank, size int, s scope) (cache, error) {
 	ours := cacheOf(c)
 	their := cache{mem: ours.mem, device: uint64(m.DeviceID)}
 	var err error
@@ -27,7 +27,7 @@ func (c *Layout) theirs(m *notify.AgentMetadata, rank, size int, whole bool) (ca
 	}
 	if m.Extension != nil && m.Extension.Cache != nil && ours.described() {
 		their.regions = offTheWire(m.Extension.Cache)
-	} else if their.regions, err = c.derive(ours.regions, m, rank, size, whole); err != nil {
+	} else if their.regions, err = c.derive(m, rank, size, s); err != nil {
 		return their, err
 	}
 	if err := their.regions.Check(); err != nil {
@@ -59,144 +59,204 @@ func memOf(m *notify.AgentMetadata, ours nixl.Mem) (nixl.Mem, error) {
 	return nixl.DRAM, nil
 }
 
+// derivation finds out what a stock peer's cache is: where its regions lie from what it tells,
+// what is in their blocks from ours.
+type derivation struct {
+	*Layout
+	ours  blocks.Cache
+	m     *notify.AgentMetadata
+	there stock
+	heads func(of uint32) blocks.Axis // that the peer holds
+	used  []bool                      // regions there that are like one of ours
+}
+
 // derive makes a description from vLLM's fields and ours.
-func (c *Layout) derive(ours blocks.Cache, m *notify.AgentMetadata, rank, size int, whole bool) (blocks.Cache, error) {
-	n := len(m.BaseAddrs)
-	switch {
-	case m.CacheLayout != c.Name:
+func (c *Layout) derive(m *notify.AgentMetadata, rank, size int, s scope) (blocks.Cache, error) {
+	if m.CacheLayout != c.Name {
 		return nil, differ("cache layout", c.Name, m.CacheLayout)
-	case len(m.BlockLens) != n || len(m.BlockStrides) != n:
-		return nil, fmt.Errorf("%d regions come with %d block lengths and %d strides", n, len(m.BlockLens), len(m.BlockStrides))
 	}
-	like, err := c.alike(m, whole)
+	there, err := told(m)
 	if err != nil {
 		return nil, err
 	}
 	heads := func(of uint32) blocks.Axis { return blocks.Heads(rank, size, int(of)) }
+	d := derivation{c, cacheOf(c).regions, m, there, heads, make([]bool, len(there))}
 	var derived blocks.Cache
-	for i, k := range like {
-		if k < 0 {
+	var lacking []string
+	for k := range c.Regions {
+		host := stock(c.Stock).host(&c.Regions[k])
+		i, err := d.like(k, host)
+		switch {
+		case err != nil:
+			return nil, err
+		case i < 0:
+			lacking = append(lacking, c.Regions[k].Name)
 			continue
 		}
-		r, err := c.deriveRegion(m, i, k, &ours[k], heads)
+		r, err := d.region(k, host, i)
 		if err != nil {
-			return nil, fmt.Errorf("region %d (%.64s): %w", i, ours[k].Name, err)
+			return nil, fmt.Errorf("region %d (%.64s): %w", i, c.Regions[k].Name, err)
 		}
 		derived = append(derived, r)
 	}
-	return derived, nil
+	return derived, s.check(lacking, d.unused())
 }
 
-// alike finds for each region of the peer ours of the same layer, -1 if there is none: by
-// name if the peer has names, else by order. Of regions of one name the order counts.
-func (c *Layout) alike(m *notify.AgentMetadata, whole bool) ([]int, error) {
-	n := len(m.BaseAddrs)
-	if m.RegionNames == nil {
-		if n != len(c.Regions) {
-			return nil, differ("number of regions", len(c.Regions), n)
-		}
-		like := make([]int, n)
-		for i := range like {
-			like[i] = i
-		}
-		return like, nil
+// scope is what a peer must tell of: everything that is here, and nothing else. Of stages
+// each has a part only.
+type scope struct{ everything, nothingElse bool }
+
+func (s scope) check(notThere, notHere []string) error {
+	switch {
+	case s.everything && len(notThere) > 0 && len(notHere) > 0:
+		return fmt.Errorf("region %.64s here is not there, and %.64s there is not here", notThere[0], notHere[0])
+	case s.everything && len(notThere) > 0:
+		return fmt.Errorf("region %.64s is not there", notThere[0])
+	case s.nothingElse && len(notHere) > 0:
+		return fmt.Errorf("region %.64s there is not here", notHere[0])
 	}
-	if len(m.RegionNames) != n {
-		return nil, fmt.Errorf("%d names for %d regions", len(m.RegionNames), n)
-	}
-	byName := map[string][]int{}
-	for k, r := range c.Regions {
-		byName[r.Name] = append(byName[r.Name], k)
-	}
-	like := make([]int, n)
-	for i, name := range m.RegionNames {
-		like[i] = -1
-		if found := byName[name]; len(found) > 0 {
-			like[i], byName[name] = found[0], found[1:]
-		} else if !whole {
-			return nil, fmt.Errorf("region %d there (%.64s) is not here", i, name)
-		}
-	}
-	for _, r := range c.Regions {
-		if whole && len(byName[r.Name]) > 0 {
-			return nil, fmt.Errorf("region %s is not there", r.Name)
-		}
-	}
-	return like, nil
+	return nil
 }
 
-// deriveRegion describes region i of the peer, which is like region k of ours.
-func (c *Layout) deriveRegion(m *notify.AgentMetadata, i, k int, ours *blocks.Region, heads func(uint32) blocks.Axis) (blocks.Region, error) {
-	to, err := remoteRegion(m, i, ours)
+// like is which of the peer's regions has what region k of ours has, that begins in region
+// host of our stock; -1 if there is none: by the layer's name if the peer has names, else by
+// order. Of regions of one name the order counts.
+func (d *derivation) like(k, host int) (int, error) {
+	name := d.Stock[host].Name
+	switch {
+	case d.m.RegionNames == nil && len(d.there) != len(d.Stock):
+		return 0, differ("number of regions", len(d.Stock), len(d.there))
+	case d.m.RegionNames == nil:
+		return d.use(host), nil
+	case len(d.m.RegionMembers) > 0:
+		return d.use(slices.IndexFunc(d.there, func(r StockRegion) bool {
+			return slices.ContainsFunc(r.Members, func(m Member) bool { return m.Name == d.Regions[k].Name })
+		})), nil
+	}
+	before := 0
+	for _, r := range d.Stock[:host] {
+		if r.Name == name {
+			before++
+		}
+	}
+	return d.use(slices.IndexFunc(d.there, func(r StockRegion) bool {
+		if r.Name == name {
+			before--
+		}
+		return r.Name == name && before < 0
+	})), nil
+}
+
+// use notes that region i of the peer, and the segments that go with it, are like ours.
+func (d *derivation) use(i int) int {
+	if i >= 0 {
+		for n := range d.there.segments(i) {
+			d.used[i+n] = true
+		}
+	}
+	return i
+}
+
+// unused is what the peer has and we do not.
+func (d *derivation) unused() (names []string) {
+	for i, used := range d.used {
+		if !used {
+			names = append(names, d.there[i].Name)
+		}
+	}
+	return names
+}
+
+// region describes what in region i of the peer is like region k of ours.
+func (d *derivation) region(k, host, i int) (blocks.Region, error) {
+	ours, to := &d.ours[k], d.ours[k]
+	lens, err := d.place(&to, k, host, i)
 	if err != nil {
 		return to, err
 	}
-	scaled := c.Regions[k].Tokens == c.BlockSize && len(c.Regions[k].Parts) > 0
-	switch {
-	case scaled && int(ours.PerID) == c.PhysicalPerLogical && within(m.BlockSize, maxTokens) && within(m.PhysicalPerLogical, int(to.NumBlocks)):
-		to.Tokens, to.PerID = uint32(m.BlockSize), uint32(m.PhysicalPerLogical)
-	case m.BlockSize != c.BlockSize:
-		return to, differ("block size in tokens", c.BlockSize, m.BlockSize)
-	case m.PhysicalPerLogical != c.PhysicalPerLogical:
-		return to, differ("kernel blocks per block", c.PhysicalPerLogical, m.PhysicalPerLogical)
+	if err := d.setTokens(&to, k); err != nil {
+		return to, err
 	}
-	blockLen := m.BlockLens[i]
-	if len(c.Regions[k].Parts) == 0 {
-		if m.SSMSizes != c.SSMSizes {
-			return to, differ("state sizes", c.SSMSizes, m.SSMSizes)
-		}
-		if to.Parts = ours.Parts; blockLen != c.Regions[k].BlockLen {
-			return to, differ("block length", c.Regions[k].BlockLen, blockLen)
+	state := d.Regions[k].Tokens == OneState
+	if len(d.Regions[k].Parts) == 0 {
+		switch {
+		case d.m.SSMSizes != d.SSMSizes:
+			return to, differ("state sizes", d.SSMSizes, d.m.SSMSizes)
+		case lens.theirs != lens.ours:
+			return to, differ("block length", lens.ours, lens.theirs)
 		}
 		return to, nil
 	}
-	if to, err = ours.Reshaped(to, heads); err != nil {
+	if to, err = ours.Reshaped(to, d.heads); err != nil {
 		return to, fmt.Errorf("its blocks cannot be derived from ours (%v): %w", ours, err)
 	}
-	// Padding, if ours has some, grows with the rest.
-	if !equalRatio(blockLen, to.BlockBytes(), c.Regions[k].BlockLen, ours.BlockBytes()) {
-		return to, fmt.Errorf("blocks of %d bytes there do not fit: ours have %d and are %v; theirs should be %v", blockLen, c.Regions[k].BlockLen, ours, to)
+	fits := equalRatio(lens.theirs, to.BlockBytes(), lens.ours, ours.BlockBytes()) // padding, if there is some, grows with the rest
+	if state && ours.BlockBytes() == stateBytes(d.SSMSizes) {                      // a page of tokens, of any size, is what a state is padded to
+		fits = to.BlockBytes() == stateBytes(d.m.SSMSizes) && to.BlockBytes() <= lens.theirs
+	}
+	if !fits {
+		return to, fmt.Errorf("blocks of %d bytes there do not fit: ours have %d and are %v; theirs should be %v", lens.theirs, lens.ours, ours, to)
 	}
 	return to, nil
 }
 
-func within(n, limit int) bool { return n >= 1 && n <= limit }
+func stateBytes(sizes [2]int) uint64 { return uint64(sizes[0]) + uint64(sizes[1]) }
+
+// lengths are the bytes that a block has here and there.
+type lengths struct{ ours, theirs uint64 }
+
+// place says where what is like region k lies in region i of the peer.
+func (d *derivation) place(to *blocks.Region, k, host, i int) (lengths, error) {
+	r, h, t := &d.Regions[k], &d.Stock[host], &d.there[i]
+	pieces, theirPieces := uint64(1), uint64(1) // vLLM cuts blocks of states as it cuts those of tokens
+	if r.Tokens == OneState && r.Stride == h.Stride*uint64(d.PhysicalPerLogical) {
+		pieces, theirPieces = uint64(d.PhysicalPerLogical), uint64(max(d.m.PhysicalPerLogical, 1))
+	}
+	lens := lengths{h.BlockLen * pieces * uint64(stock(d.Stock).segments(host)), t.BlockLen * theirPieces * uint64(d.there.segments(i))}
+	offset := r.Base - h.Base
+	page, packed := t.page(r.Name)
+	if packed {
+		offset, lens = page.Offset, lengths{r.BlockLen, page.Len}
+	} else if _, packed = h.page(r.Name); packed { // here, and the peer has its pages one by one
+		offset, lens.ours = 0, r.BlockLen
+	}
+	switch {
+	case r.Stride != h.Stride*pieces:
+		return lens, fmt.Errorf("vLLM's connector says that its blocks are %d bytes apart and they are %d", h.Stride*pieces, r.Stride)
+	case lens.ours < r.BlockLen:
+		return lens, fmt.Errorf("vLLM's connector moves %d bytes of its blocks and they have %d", lens.ours, r.BlockLen)
+	case t.Group != blocks.AnyGroup && t.Group != to.Group:
+		return lens, differ("group", to.Group, t.Group)
+	case offset > 0 && !packed && t.Stride != h.Stride:
+		return lens, fmt.Errorf("it is one of several layers in blocks of %d bytes here and %d there: where it lies is not known", h.Stride, t.Stride)
+	case packed && page.Len > 0 && page.Offset+page.Len > t.Stride:
+		return lens, fmt.Errorf("it lies at %d to %d in blocks that are %d bytes apart", page.Offset, page.Offset+page.Len, t.Stride)
+	case uint64(t.NumBlocks) < theirPieces:
+		return lens, fmt.Errorf("%d blocks there, %d of them for a state", t.NumBlocks, theirPieces)
+	}
+	to.Base, to.Stride, to.NumBlocks = t.Base+offset, t.Stride*theirPieces, uint32(uint64(t.NumBlocks)/theirPieces)
+	return lens, nil
+}
+
+// setTokens says how many tokens the peer's blocks have, and how many blocks a block id.
+func (d *derivation) setTokens(to *blocks.Region, k int) error {
+	r := &d.Regions[k]
+	scaled := r.Tokens == d.BlockSize && len(r.Parts) > 0 && r.PerID == d.PhysicalPerLogical
+	switch {
+	case scaled && within(d.m.BlockSize, maxTokens) && within(d.m.PhysicalPerLogical, int(to.NumBlocks)):
+		to.Tokens, to.PerID = uint32(d.m.BlockSize), uint32(d.m.PhysicalPerLogical)
+	case r.Tokens == OneState && r.PerID == 1 && len(r.Parts) > 0:
+	case d.m.BlockSize != d.BlockSize:
+		return differ("block size in tokens", d.BlockSize, d.m.BlockSize)
+	case d.m.PhysicalPerLogical != d.PhysicalPerLogical:
+		return differ("kernel blocks per block", d.PhysicalPerLogical, d.m.PhysicalPerLogical)
+	}
+	return nil
+}
 
 // equalRatio reports whether a/b = c/d.
 func equalRatio(a, b, c, d uint64) bool {
 	high, low := bits.Mul64(a, d)
 	otherHigh, otherLow := bits.Mul64(b, c)
 	return high == otherHigh && low == otherLow
-}
-
-// remoteRegion reads where region i of a peer lies, which may be anything. The rest is as ours.
-func remoteRegion(m *notify.AgentMetadata, i int, ours *blocks.Region) (blocks.Region, error) {
-	r := *ours
-	numBlocks := m.NumBlocks
-	if m.RegionNumBlocks != nil {
-		if len(m.RegionNumBlocks) != len(m.BaseAddrs) {
-			return r, fmt.Errorf("%d block counts for %d regions", len(m.RegionNumBlocks), len(m.BaseAddrs))
-		}
-		numBlocks = m.RegionNumBlocks[i]
-	}
-	r.Base, r.Stride = m.BaseAddrs[i], m.BlockStrides[i]
-	if m.RegionGroupIDs != nil {
-		if len(m.RegionGroupIDs) != len(m.BaseAddrs) {
-			return r, fmt.Errorf("%d group ids for %d regions", len(m.RegionGroupIDs), len(m.BaseAddrs))
-		}
-		if m.RegionGroupIDs[i] != ours.Group {
-			return r, differ("group", ours.Group, m.RegionGroupIDs[i])
-		}
-	}
-	if m.RegionMemTypes != nil && len(m.RegionMemTypes) != len(m.BaseAddrs) {
-		return r, fmt.Errorf("%d memory types for %d regions", len(m.RegionMemTypes), len(m.BaseAddrs))
-	}
-	switch {
-	case !within(numBlocks, 1<<31):
-		return r, fmt.Errorf("%d blocks", numBlocks)
-	case r.Stride > 1<<40:
-		return r, fmt.Errorf("blocks %d bytes apart", r.Stride)
-	}
-	r.NumBlocks = uint32(numBlocks)
-	return r, nil
 }
