@@ -108,6 +108,11 @@ func (e *Engine) ask(ctx context.Context, peer peerKey, at address) (*remoteRank
 	if err != nil {
 		return nil, failf(ReasonIncompatible, "the KV cache of %s, rank %v, does not fit: %w", peer.engineID, at, err)
 	}
+	if m.Extension == nil && !peer.consumer {
+		if err := e.stockWrites(e.ranksWith(peer)); err != nil {
+			return nil, failf(ReasonIncompatible, "the KV cache of %s does not fit: %w", peer.engineID, err)
+		}
+	}
 	return &remoteRank{address: at, cache: theirs, metadata: m.AgentMetadata, hearsWriting: m.Extension.Has(featureWriting)}, nil
 }
 

@@ -3,6 +3,7 @@ package connector
 import (
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/nixlpush/nixlpush/blocks"
 )
@@ -51,6 +52,23 @@ func (e *Engine) partners(peer peerKey) ([]address, error) {
 		}
 	}
 	return list, nil
+}
+
+// latent begins the names of components of MLA.
+const latent = "latent"
+
+// stockWrites checks that a producer that runs vLLM's connector writes all that is ours. With
+// fewer ranks than we have, it writes to one of those that hold the same head, but for MLA.
+func (e *Engine) stockWrites(ranks blocks.Ranks) error {
+	for _, r := range e.ours.regions {
+		for _, p := range r.Parts {
+			if r.Tokens > 0 && ranks.SrcTP < ranks.DstTP && ranks.DstTP > int(p.HeadsOf) && !strings.HasPrefix(p.Component, latent) {
+				return fmt.Errorf("%d ranks hold %d heads of %.64s here, and vLLM's connector writes a head to one rank only, from %d ranks",
+					ranks.DstTP, p.HeadsOf, p.Component, ranks.SrcTP)
+			}
+		}
+	}
+	return nil
 }
 
 // pair finds out what goes from whom to whom, and that nothing is missing. Both sides do it,

@@ -62,6 +62,7 @@ class Geometry:
     indexer: bool = False  # beside each latent, with pages of its own size
     hybrid: bool = False
     states: bool = False
+    states_first: bool = False  # in the model's first layer
     window_heads: int = 0  # of layers with a window; 0: as the others
     apart: bool = False  # groups do not share memory
     attention: str = "FLASH_ATTN"  # vLLM's name of the backend; it tells what a block holds
@@ -82,6 +83,8 @@ class Geometry:
         first, others = range(0, LAYERS, 2), range(1, LAYERS, 2)
         if not self.hybrid and not self.states:
             first, others = range(LAYERS), range(0)
+        if self.states_first:
+            first, others = others, first
         groups = [
             [Cached(layer, attention) for layer in first],
             [Cached(layer, second) for layer in others],

@@ -33,6 +33,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.nixl.metadata import (
 )
 
 from nixlpush import (
+    RECEIVE_FAILED,
     RECEIVED,
     SENT,
     Event,
@@ -117,12 +118,16 @@ GEOMETRIES = [
             ("LBHNC", "-tp2-to-tp1", 2, 1, {}),
             ("LBHNC", "-tp1-to-tp2", 1, 2, {}),
             ("LBHNC", "-replicated", 4, 2, {"heads": 2}),
-            ("LBHNC", "-more-ranks-than-heads-on-d", 1, 4, {"heads": 2}),
             ("LBHNC", "-mla", 2, 1, MLA),
             ("LBHNC", "-mla-tp1-to-tp2", 1, 2, MLA),
             ("LBHNC", "-kernel-blocks", 2, 1, {"block": 32, "kernel": 16}),
+            ("LBHNC", "-first", 2, 1, {"states_first": True}),
             ("LBNHC", "", 2, 2, {}),
             ("LBNHC", "-mla", 2, 1, MLA),
+            ("BLHNC", "", 2, 2, {}),
+            ("BLHNC", "-tp2-to-tp1", 2, 1, {}),
+            ("BLNHC", "", 2, 2, {}),
+            ("BLHNC", "-mla", 1, 2, MLA),
         ]
     ),
 ]
@@ -136,6 +141,32 @@ REFUSED = [
         NotImplementedError,
         "decode TP greater",
     ),
+    (Geometry("BLNHC-tp2-to-tp1", 2, 1, layout="BLNHC"), RuntimeError, "contiguous heads"),
+    (Geometry("BHLNC-tp1-to-tp2", 1, 2, layout="BHLNC"), RuntimeError, "contiguous heads"),
+    (Geometry("LHBNC-tp2-to-tp1", 2, 1, layout="LHBNC"), RuntimeError, "contiguous heads"),
+    (
+        Geometry("LBNHC-states-tp2-to-tp1", 2, 1, layout="LBNHC", states=True),
+        RuntimeError,
+        "contiguous heads",
+    ),
+    (
+        Geometry("LHBNC-hybrid", 2, 2, layout="LHBNC", hybrid=True),
+        AssertionError,
+        "spans multiple NIXL regions",
+    ),
+    (Geometry("BLHNC-pp2", p_pp=2, layout="BLHNC"), NotImplementedError, "requires MLA"),
+    (Geometry("pp2-states", p_pp=2, states=True), NotImplementedError, "Mamba/SSM"),
+]
+
+# What vLLM's worker accepts and then writes not all of.
+LACKING = [
+    # A head that several ranks of D hold goes to one of them.
+    Geometry("states-more-ranks-than-heads-on-d", 1, 4, heads=2, states=True),
+    # States with no attention at their address are taken to have no other layer between them.
+    Geometry("BLHNC-states-first", layout="BLHNC", states=True, states_first=True),
+    Geometry("BLNHC-states", 2, 2, layout="BLNHC", states=True),
+    # The first page at an address is taken to be as large as the others there.
+    Geometry("BLHNC-unequal-pages", layout="BLHNC", hybrid=True, window_heads=8),
 ]
 
 
@@ -310,3 +341,27 @@ def test_our_engines_understand_what_vllms_worker_tells(world: World) -> None:
             ours.push(number + 1, lists)
             got = [target.bytes.copy() for target in world.targets]
             assert_same(world, number, got, applied(world, writes))
+
+
+@pytest.mark.parametrize("geometry", LACKING, ids=str)
+def test_what_vllms_worker_would_not_write_is_refused(
+    geometry: Geometry, tmp_path: Path
+) -> None:
+    """Between our engines it is written, from a stock engine D takes nothing."""
+    world = World(geometry, write_config(tmp_path, geometry))
+    try:
+        lists, writes = world.requests[0]
+        with pytest.raises(AssertionError, match="request 0"):
+            assert_same(world, 0, applied(world, writes), meant(world, lists))
+        with Engines(world) as ours:
+            ours.push(1, lists)
+            got = [target.bytes.copy() for target in world.targets]
+            assert_same(world, 0, got, meant(world, lists))
+        with Engines(world, as_stock=True) as ours:
+            ours.start(1, lists)
+            for consumer in ours.consumers:
+                (event,) = consumer.wait(timeout=10)
+                assert event.kind == RECEIVE_FAILED
+                assert "does not fit" in event.message and "vLLM's connector" in event.message
+    finally:
+        world.close()
