@@ -92,14 +92,15 @@ func (wr *writer) prepare(w *write) *failure {
 
 // expand writes the copies of the plan down as NIXL's descriptors.
 func (wr *writer) expand(plan *blocks.Plan, source, target uint64) {
-	wr.local = slices.Grow(wr.local[:0], plan.Copies)
-	wr.remote = slices.Grow(wr.remote[:0], plan.Copies)
-	for i := range plan.Pastes {
-		p := &plan.Pastes[i]
-		for _, c := range p.Copies {
-			wr.local = append(wr.local, nixl.Desc{Addr: p.Src + c.Src, Len: c.Len, Dev: source})
-			wr.remote = append(wr.remote, nixl.Desc{Addr: p.Dst + c.Dst, Len: c.Len, Dev: target})
+	wr.local = slices.Grow(wr.local[:0], plan.Copies)[:plan.Copies]
+	wr.remote = slices.Grow(wr.remote[:0], plan.Copies)[:plan.Copies]
+	local, remote := wr.local, wr.remote
+	for _, p := range plan.Pastes {
+		for i, c := range p.Copies {
+			local[i] = nixl.Desc{Addr: p.Src + c.Src, Len: c.Len, Dev: source}
+			remote[i] = nixl.Desc{Addr: p.Dst + c.Dst, Len: c.Len, Dev: target}
 		}
+		local, remote = local[len(p.Copies):], remote[len(p.Copies):]
 	}
 }
 
