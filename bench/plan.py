@@ -4,10 +4,10 @@
 
 nixlpush turns block ids into merged descriptors in Go. vLLM computes an id per block and layer
 with NumPy and lets NIXL pick those from lists of all blocks that it prepared before (makeXferReq).
-The second table adds what nixlpush still has to do then: createXferReq.
+The second table adds lists of descriptors, the third what nixlpush still has to do then: createXferReq.
 
 usage: plan.py [--rounds 7]      (VLLM_PYTHON: an environment with vLLM and NIXL)
-Both take turns. Prints two tables; the figures also go to build/out/plan.json.
+Both take turns. Prints three tables; the figures also go to build/out/plan.json.
 """
 import argparse
 import json
@@ -24,7 +24,7 @@ from harness.table import Table, median
 
 LAYERS, HEADS, ELEMENT = 64, 8, 32  # bytes of K and V of one head and token
 BLOCKS = 8192
-RESULT = re.compile(r"^Benchmark\w+/(\S+?)/(plan|request)(?:-\d+)?\s+\d+\s+([\d.]+) ns/op.*?([\d.]+) copies", re.M)
+RESULT = re.compile(r"^Benchmark\w+/(\S+?)/(plan|expanded|request)(?:-\d+)?\s+\d+\s+([\d.]+) ns/op.*?([\d.]+) copies", re.M)
 
 
 def cases():
@@ -161,7 +161,7 @@ class Ours:
         self.file = file
 
     def run(self):
-        """{(case, "plan" or "request"): (seconds, copies)}"""
+        """{(case, "plan", "expanded" or "request"): (seconds, copies)}"""
         done = subprocess.run(
             [str(self.program), "-test.run", "^$", "-test.bench", "^BenchmarkPrepare$", "-test.benchtime", "20x",
              "-cases", str(self.file)], cwd=ROOT / "connector", env=self.environment, check=True,
@@ -188,13 +188,13 @@ def main():
 
 
 def measure(python, rounds):
-    """{case: {"stock"|"plan"|"request": [seconds], "copies": n}}"""
+    """{case: {"stock"|"plan"|"expanded"|"request": [seconds], "copies": n}}"""
     OUT.mkdir(parents=True, exist_ok=True)
     file = OUT / "plan-cases.json"
     tasks = cases()
     file.write_text(json.dumps({"layers": LAYERS, "heads": HEADS, "element": ELEMENT, "cases": tasks}))
     ours, stock = Ours(python, file), Stock()
-    figures = {one["name"]: {"stock": [], "plan": [], "request": []} for one in tasks}
+    figures = {one["name"]: {"stock": [], "plan": [], "expanded": [], "request": []} for one in tasks}
     for number in range(rounds):
         for (name, what), (seconds, copies) in ours.run().items():
             figures[name][what].append(seconds)
@@ -210,7 +210,8 @@ def measure(python, rounds):
 
 def report(figures, rounds):
     for what, title in (("plan", "planning alone, against vLLM's ids and makeXferReq"),
-                        ("request", "planning and createXferReq, against the same")):
+                        ("expanded", "planning and lists of descriptors, against the same"),
+                        ("request", "planning, lists and createXferReq, against the same")):
         print(f"\n{title}; medians of {rounds} rounds, us\n")
         table = Table(("blocks", 24), ("descriptors", 11), ("ours", 10), ("stock", 10), ("stock/ours", 10))
         for name, values in figures.items():

@@ -96,12 +96,12 @@ func FuzzPlan(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for _, c := range plan.Copies {
+		for _, c := range plan.Append(nil) {
 			if !within(w.src, c.Src, c.Len) || !within(w.dst, c.Dst, c.Len) {
 				t.Fatalf("%+v leaves\n%v\nor\n%v", c, w.src, w.dst)
 			}
 		}
-		checkMinimal(t, seed, plan.Copies)
+		checkMinimal(t, seed, plan.Append(nil))
 	})
 }
 

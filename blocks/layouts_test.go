@@ -111,13 +111,13 @@ func TestPlanOfNamedLayouts(t *testing.T) {
 			srcIDs, dstIDs := ids(c.from, list.step), ids(c.to, list.step)
 			var p Planner
 			plan, err := p.Plan(m, [][]uint32{srcIDs}, [][]uint32{dstIDs}, blocks*tokens)
-			if err != nil || len(plan.Copies) != list.want {
-				t.Errorf("%s, blocks %d apart: %d copies, want %d, %v", what, list.step, len(plan.Copies), list.want, err)
+			if err != nil || plan.Copies != list.want {
+				t.Errorf("%s, blocks %d apart: %d copies, want %d, %v", what, list.step, plan.Copies, list.want, err)
 			}
 			if bytes := uint64(layers * blocks * tokens * 2 * headBytes * min(c.from.heads.N, c.to.heads.N)); plan.Bytes != bytes {
 				t.Errorf("%s: %d bytes, want %d", what, plan.Bytes, bytes)
 			}
-			checkMinimal(t, 0, plan.Copies)
+			checkMinimal(t, 0, plan.Append(nil))
 		}
 	}
 }
@@ -148,10 +148,10 @@ func TestPlanMergesRuns(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}
-		if len(plan.Copies) != 3*c.want || plan.Pieces != uint64(3*len(c.src)) {
-			t.Errorf("%s: %d copies of %d pieces, want %d of %d", c.name, len(plan.Copies), plan.Pieces, 3*c.want, 3*len(c.src))
+		if plan.Copies != 3*c.want || plan.Pieces != uint64(3*len(c.src)) {
+			t.Errorf("%s: %d copies of %d pieces, want %d of %d", c.name, plan.Copies, plan.Pieces, 3*c.want, 3*len(c.src))
 		}
-		checkMinimal(t, 0, plan.Copies)
+		checkMinimal(t, 0, plan.Append(nil))
 	}
 }
 
@@ -188,8 +188,8 @@ func TestPlanJoinsLayers(t *testing.T) {
 		want int
 	}{{seq(0, 50, 1), 1}, {seq(49, 50, -1), 1}, {seq(1, 49, 1), 3}, {[]uint32{0, 25, 49}, 7}} {
 		plan, err := p.Plan(m, [][]uint32{c.ids}, [][]uint32{c.ids}, 0)
-		if err != nil || len(plan.Copies) != c.want {
-			t.Errorf("blocks %v: %d copies, want %d, %v", c.ids, len(plan.Copies), c.want, err)
+		if err != nil || plan.Copies != c.want {
+			t.Errorf("blocks %v: %d copies, want %d, %v", c.ids, plan.Copies, c.want, err)
 		}
 	}
 }
@@ -221,10 +221,10 @@ func TestPlanJoinsGroups(t *testing.T) {
 		var p Planner
 		ids := [][]uint32{{3, 5, 7}, {4, 6}}
 		plan, err := p.Plan(m, ids, ids, 0)
-		if err != nil || len(plan.Copies) != 1 || plan.Copies[0].Len != 5*16*8*256 {
+		if err != nil || plan.Copies != 1 || plan.Bytes != 5*16*8*256 {
 			t.Errorf("any group %v: %+v, %v", any, plan, err)
 		}
-		if plan, err = p.Plan(m, ids, [][]uint32{{}, {6}}, 0); err != nil || len(plan.Copies) != 1 {
+		if plan, err = p.Plan(m, ids, [][]uint32{{}, {6}}, 0); err != nil || plan.Copies != 1 {
 			t.Errorf("a group with nothing to move: %+v, %v", plan, err)
 		}
 	}

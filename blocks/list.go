@@ -15,6 +15,11 @@ func (c *Copy) continuedBy(next Copy) bool {
 	return c.Src+c.Len == next.Src && c.Dst+c.Len == next.Dst
 }
 
+// meets reports whether next can be joined to c, or does not lie behind it.
+func (c *Copy) meets(next Copy) bool {
+	return c.continuedBy(next) || next.Src < c.Src+c.Len
+}
+
 // list is copies of which no two can be joined. That is so because they are ordered by
 // source address and do not overlap: what could be joined would be neighbours, and
 // neighbours are joined as they come. If the order is broken, tidy mends it.

@@ -75,7 +75,7 @@ func TestCopiedCacheIsRead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		execute(plan.Copies, src, dst)
+		execute(plan.Append(nil), src, dst)
 		if !bytes.Equal(dst.bytes, want.bytes) {
 			t.Fatalf("seed %d: the destination is not what its description says\n%+v", seed, w)
 		}

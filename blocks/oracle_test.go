@@ -126,20 +126,24 @@ func TestPlanAgreesWithCoordinates(t *testing.T) {
 			t.Fatalf("seed %d: %v\n%+v", seed, err, w)
 		}
 		check := func() {
-			if got := movesOf(plan.Copies); !slices.Equal(got, want) {
-				t.Fatalf("seed %d: %d bytes move, want %d\ncopies %+v\n%+v", seed, len(got), len(want), plan.Copies, w)
+			list := plan.Append(nil)
+			if len(list) != plan.Copies {
+				t.Fatalf("seed %d: %d copies reported, want %d", seed, plan.Copies, len(list))
+			}
+			if got := movesOf(list); !slices.Equal(got, want) {
+				t.Fatalf("seed %d: %d bytes move, want %d\ncopies %+v\n%+v", seed, len(got), len(want), list, w)
 			}
 			if plan.Bytes != uint64(len(want)) {
 				t.Fatalf("seed %d: %d bytes reported, want %d", seed, plan.Bytes, len(want))
 			}
-			checkMinimal(t, seed, plan.Copies)
+			checkMinimal(t, seed, list)
 		}
 		check()
 		bytes += len(want)
-		copies += len(plan.Copies)
+		copies += plan.Copies
 		count(&empty, len(want) == 0)
-		count(&joined, plan.Pieces > uint64(len(plan.Copies)))
-		count(&mixed, p.result.mixed)
+		count(&joined, plan.Pieces > uint64(plan.Copies))
+		count(&mixed, p.whole.mixed)
 		for i := range m.walks {
 			count(&unequal, m.walks[i].src != m.walks[i].dst)
 		}

@@ -4,13 +4,14 @@ import "fmt"
 
 // Plan is what to copy for one request.
 type Plan struct {
-	Copies []Copy
-	Bytes  uint64 // of all copies
-	Pieces uint64 // how many copies there would be if no two blocks adjoined
+	Pastes []Paste // valid until the planner's next plan
+	Copies int     // how many that are
+	Bytes  uint64  // of all copies
+	Pieces uint64  // how many copies there would be if no two blocks adjoined
 }
 
 // PerMiB is how many copies a mebibyte takes.
-func (p *Plan) PerMiB() float64 { return perMiB(uint64(len(p.Copies)), p.Bytes) }
+func (p *Plan) PerMiB() float64 { return perMiB(uint64(p.Copies), p.Bytes) }
 
 func perMiB(copies, bytes uint64) float64 {
 	if bytes == 0 {
@@ -23,8 +24,10 @@ func perMiB(copies, bytes uint64) float64 {
 // Planner does not allocate. It is not for concurrent use.
 type Planner struct {
 	runs   []run
+	spare  []run    // of sortBySource
 	laid   []layout // by shape
-	result list
+	pastes []Paste
+	whole  list // the copies of a plan whose pastes meet
 }
 
 // layout is a shape's share of a plan, as it is pasted into each of its places.
@@ -33,7 +36,7 @@ type layout struct {
 	bytes uint64
 }
 
-// maxCopies bounds the memory that a plan takes, 24 bytes a copy.
+// maxCopies bounds the memory that the copies of a plan take, 24 bytes each.
 const maxCopies = 1 << 26
 
 // Plan pairs the block ids of a request, one list per group in token order, and returns
@@ -48,7 +51,7 @@ const maxCopies = 1 << 26
 //
 // The copies are the fewest there can be: no two of them can be joined, wherever in the
 // plan they stand. They are ordered by source address, unless source bytes go to several
-// places. Every id is checked against both caches. The plan is valid until the next call.
+// places. Every id is checked against both caches.
 func (p *Planner) Plan(m *Mapping, srcIDs, dstIDs [][]uint32, tokens uint64) (Plan, error) {
 	if err := m.checkIDs(srcIDs, dstIDs); err != nil {
 		return Plan{}, err
@@ -77,18 +80,7 @@ func (p *Planner) Plan(m *Mapping, srcIDs, dstIDs [][]uint32, tokens uint64) (Pl
 			p.laid[shape].fill(s, p.runs)
 		}
 	}
-	p.result.copies, p.result.mixed = p.result.copies[:0], false
-	for _, at := range m.places {
-		laid := &p.laid[at.shape]
-		p.result.paste(laid.copies, at.src, at.dst)
-		p.result.mixed = p.result.mixed || laid.mixed
-		plan.Bytes += laid.bytes
-	}
-	if p.result.mixed {
-		p.result.tidy()
-		plan.Bytes = p.result.bytes()
-	}
-	plan.Copies = p.result.copies
+	plan.Pastes, plan.Copies, plan.Bytes = p.paste(m.places)
 	return plan, nil
 }
 

@@ -103,8 +103,8 @@ func TestRanksWriteEveryByteOnce(t *testing.T) {
 						if err != nil {
 							t.Fatalf("%s: %v", what, err)
 						}
-						execute(plan.Copies, fill(src, srcIDs), memory)
-						for _, c := range plan.Copies {
+						execute(plan.Append(nil), fill(src, srcIDs), memory)
+						for _, c := range plan.Append(nil) {
 							for b := range c.Len {
 								written[c.Dst-1<<30+b]++
 							}

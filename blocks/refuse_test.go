@@ -27,7 +27,7 @@ func TestPlanRefuses(t *testing.T) {
 		{"too many groups", make([][]uint32, MaxGroups+1), make([][]uint32, MaxGroups+1), "65 source"},
 	} {
 		plan, err := new(Planner).Plan(m, c.src, c.dst, 0)
-		if err == nil || !strings.Contains(err.Error(), c.want) || len(plan.Copies) > 0 {
+		if err == nil || !strings.Contains(err.Error(), c.want) || plan.Copies > 0 {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}
 	}
@@ -41,13 +41,13 @@ func TestPlannerRecovers(t *testing.T) {
 	}
 	var p Planner
 	for range 2 {
-		if plan, err := p.Plan(m, [][]uint32{{1, 1, 2}}, [][]uint32{{3, 4, 5}}, 0); err != nil || len(plan.Copies) != 4 {
+		if plan, err := p.Plan(m, [][]uint32{{1, 1, 2}}, [][]uint32{{3, 4, 5}}, 0); err != nil || plan.Copies != 4 {
 			t.Errorf("%+v, %v", plan, err)
 		}
 		if _, err := p.Plan(m, [][]uint32{{1}}, [][]uint32{{3, 4}}, 0); err == nil {
 			t.Error("no error")
 		}
-		if plan, err := p.Plan(m, [][]uint32{{1, 2}}, [][]uint32{{3, 4}}, 0); err != nil || len(plan.Copies) != 2 {
+		if plan, err := p.Plan(m, [][]uint32{{1, 2}}, [][]uint32{{3, 4}}, 0); err != nil || plan.Copies != 2 {
 			t.Errorf("%+v, %v", plan, err)
 		}
 	}
@@ -108,7 +108,7 @@ func TestNewMappingLeavesOut(t *testing.T) {
 		t.Fatalf("caches of different heads share %v, %v", m.Covers(), err)
 	}
 	plan, err := new(Planner).Plan(m, [][]uint32{{1, 2}}, [][]uint32{{3}}, 0)
-	if err != nil || len(plan.Copies) != 0 {
+	if err != nil || plan.Copies != 0 {
 		t.Errorf("%+v, %v", plan, err)
 	}
 	dst = layered(1<<40, 3, 5, 16, 2, 8, 0)

@@ -97,7 +97,17 @@ func BenchmarkPrepare(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			b.ReportMetric(float64(len(plan.Copies)), "copies")
+			b.ReportMetric(float64(plan.Copies), "copies")
+		})
+		b.Run(c.Name+"/expanded", func(b *testing.B) {
+			for b.Loop() {
+				plan, err := wr.planner.Plan(m, have, want, c.Tokens)
+				if err != nil {
+					b.Fatal(err)
+				}
+				wr.expand(&plan, 0, 0)
+			}
+			b.ReportMetric(float64(len(wr.local)), "copies")
 		})
 		b.Run(c.Name+"/request", func(b *testing.B) {
 			var w *write

@@ -1,6 +1,7 @@
 package connector
 
 import (
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -77,20 +78,30 @@ func (wr *writer) prepare(w *write) *failure {
 	if err != nil {
 		return failf(ReasonIncompatible, "map blocks to %s, rank %v: %w", w.target.agent, w.target.address, err)
 	}
-	wr.local, wr.remote = wr.local[:0], wr.remote[:0]
-	for _, c := range plan.Copies {
-		wr.local = append(wr.local, nixl.Desc{Addr: c.Src, Len: c.Len, Dev: w.source.device})
-		wr.remote = append(wr.remote, nixl.Desc{Addr: c.Dst, Len: c.Len, Dev: w.target.device})
-	}
-	w.bytes, w.pairs, w.descriptors = plan.Bytes, plan.Pieces, uint64(len(plan.Copies))
-	if len(plan.Copies) == 0 {
+	w.bytes, w.pairs, w.descriptors = plan.Bytes, plan.Pieces, uint64(plan.Copies)
+	if plan.Copies == 0 {
 		return nil
 	}
+	wr.expand(&plan, w.source.device, w.target.device)
 	w.request, err = w.transport.Create(nixl.Write, w.source.mem, wr.local, w.target.mem, wr.remote, w.target.agent, w.notif)
 	if err != nil {
-		return failf(ReasonWriteFailed, "create WRITE of %d descriptors to %s: %w", len(plan.Copies), w.target.agent, err)
+		return failf(ReasonWriteFailed, "create WRITE of %d descriptors to %s: %w", plan.Copies, w.target.agent, err)
 	}
 	return nil
+}
+
+// expand writes the copies of the plan down as NIXL's descriptors.
+func (wr *writer) expand(plan *blocks.Plan, source, target uint64) {
+	wr.local = slices.Grow(wr.local[:0], plan.Copies)[:plan.Copies]
+	wr.remote = slices.Grow(wr.remote[:0], plan.Copies)[:plan.Copies]
+	local, remote := wr.local, wr.remote
+	for _, p := range plan.Pastes {
+		for i, c := range p.Copies {
+			local[i] = nixl.Desc{Addr: p.Src + c.Src, Len: c.Len, Dev: source}
+			remote[i] = nixl.Desc{Addr: p.Dst + c.Dst, Len: c.Len, Dev: target}
+		}
+		local, remote = local[len(p.Copies):], remote[len(p.Copies):]
+	}
 }
 
 func (wr *writer) post(w *write) {

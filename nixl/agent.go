@@ -23,6 +23,8 @@ type agent struct {
 	closed bool
 	// open counts requests and lists not yet released; they point into the agent.
 	open atomic.Int64
+	// lists are those that no Create is filling.
+	lists chan *capi.Lists
 	// active counts the requests in progress, by peer.
 	active counter
 }
@@ -42,7 +44,7 @@ func Open(c Config) (Transport, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
-	a := &agent{name: name}
+	a := &agent{name: name, lists: make(chan *capi.Lists, keptLists)}
 	var status capi.Status
 	a.capi, status = library.CreateAgent(name, capi.Config{
 		ProgressThread: c.ProgressThread,
@@ -164,6 +166,10 @@ func (a *agent) Close() error {
 		return fmt.Errorf("nixl: close agent %s: %w: %d requests and lists are not released", a.name, ErrActive, n)
 	}
 	a.closed = true
+	close(a.lists)
+	for l := range a.lists {
+		a.capi.FreeLists(l)
+	}
 	status := a.capi.Destroy()
 	for _, b := range a.backends {
 		a.capi.FreeBackend(b)

@@ -69,7 +69,9 @@ func (a *agent) Create(op Op, mem Mem, local []Desc, remoteMem Mem, remote []Des
 		return nil, err
 	}
 	return a.newRequest("create request", name, func() (capi.Request, capi.Status) {
-		return a.capi.Create(int(op), int(mem), toCAPI(local), int(remoteMem), toCAPI(remote), name, notif)
+		lists := a.takeLists()
+		defer a.keepLists(lists, len(local))
+		return a.capi.Create(lists, int(op), int(mem), toCAPI(local), int(remoteMem), toCAPI(remote), name, notif)
 	})
 }
 
@@ -85,4 +87,30 @@ func (a *agent) newRequest(what, peer string, build func() (capi.Request, capi.S
 		return nil, err
 	}
 	return r, nil
+}
+
+// What is kept of the lists that requests are created from.
+const (
+	keptLists = 8       // pairs: one for each thread that creates
+	keptDescs = 1 << 17 // descriptors of each, 6 MiB a pair; what has grown beyond is freed
+)
+
+func (a *agent) takeLists() *capi.Lists {
+	select {
+	case l := <-a.lists:
+		return l
+	default:
+		return new(capi.Lists)
+	}
+}
+
+func (a *agent) keepLists(l *capi.Lists, descs int) {
+	if descs <= keptDescs {
+		select {
+		case a.lists <- l:
+			return
+		default:
+		}
+	}
+	a.capi.FreeLists(l)
 }

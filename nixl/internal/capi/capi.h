@@ -82,6 +82,7 @@ typedef struct {
     X(deregister_mem, (capi_agent, capi_reg_list, capi_opts))                                 \
     X(create_xfer_dlist, (int mem, capi_xfer_list *))                                         \
     X(xfer_dlist_add_desc, (capi_xfer_list, uintptr_t addr, size_t len, uint64_t dev))        \
+    X(xfer_dlist_clear, (capi_xfer_list))                                                     \
     X(destroy_xfer_dlist, (capi_xfer_list))                                                   \
     X(prep_xfer_dlist,                                                                        \
       (capi_agent, const char *agent, capi_xfer_list, capi_prepared *, capi_opts))            \
@@ -123,6 +124,15 @@ typedef struct {
     uint64_t addr, len, dev;
 } capi_desc;
 
+// NIXL's own form of the two lists of a request, kept from one capi_create to the next:
+// a list grows by being copied, which takes longer than filling it. All zero at first.
+typedef struct {
+    struct capi_kept {
+        capi_xfer_list list;
+        int mem;
+    } local, remote;
+} capi_lists;
+
 // Loads the library at path and fills the table. Returns NULL, or what went wrong:
 // a malloc'ed text that the caller frees.
 char *capi_load(const char *path, capi_table *);
@@ -158,9 +168,10 @@ int capi_release_prepared(const capi_table *, capi_agent, capi_prepared);
 int capi_make(const capi_table *, capi_agent, int op, capi_prepared local, const int *local_idx,
               capi_prepared remote, const int *remote_idx, size_t n, const void *notif,
               size_t notif_len, capi_request *);
-int capi_create(const capi_table *, capi_agent, int op, int mem, const capi_desc *local,
-                int remote_mem, const capi_desc *remote, size_t n, const char *agent,
-                const void *notif, size_t notif_len, capi_request *);
+int capi_create(const capi_table *, capi_agent, capi_lists *, int op, int mem,
+                const capi_desc *local, int remote_mem, const capi_desc *remote, size_t n,
+                const char *agent, const void *notif, size_t notif_len, capi_request *);
+void capi_free_lists(const capi_table *, capi_lists *);
 int capi_post(const capi_table *, capi_agent, capi_request);
 int capi_status(const capi_table *, capi_agent, capi_request);
 int capi_get_telemetry(const capi_table *, capi_agent, capi_request, capi_telemetry *);

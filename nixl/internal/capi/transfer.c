@@ -8,15 +8,25 @@ static int add_desc(const capi_table *t, capi_xfer_list list, const capi_desc *d
     return t->xfer_dlist_add_desc(list, d->addr, d->len, d->dev);
 }
 
-static int xfer_list(const capi_table *t, int mem, const capi_desc *descs, size_t n,
-                     capi_xfer_list *list) {
-    int status = t->create_xfer_dlist(mem, list);
-    if (status != CAPI_OK)
-        return status;
+static void free_list(const capi_table *t, struct capi_kept *kept) {
+    if (kept->list != NULL)
+        t->destroy_xfer_dlist(kept->list);
+    kept->list = NULL;
+}
+
+// Makes a list hold these ranges alone. On failure the caller still frees it.
+static int fill(const capi_table *t, struct capi_kept *kept, int mem, const capi_desc *descs,
+                size_t n) {
+    int status;
+    if (kept->list != NULL && kept->mem == mem) {
+        status = t->xfer_dlist_clear(kept->list);
+    } else {
+        free_list(t, kept);
+        kept->mem = mem;
+        status = t->create_xfer_dlist(mem, &kept->list);
+    }
     for (size_t i = 0; i < n && status == CAPI_OK; i++)
-        status = add_desc(t, *list, &descs[i]);
-    if (status != CAPI_OK)
-        t->destroy_xfer_dlist(*list);
+        status = add_desc(t, kept->list, &descs[i]);
     return status;
 }
 
@@ -38,12 +48,11 @@ static int notif_opts(const capi_table *t, const void *notif, size_t len, capi_o
 
 int capi_prepare(const capi_table *t, capi_agent agent, const char *name, int mem,
                  const capi_desc *descs, size_t n, capi_prepared *prepared) {
-    capi_xfer_list list;
-    int status = xfer_list(t, mem, descs, n, &list);
-    if (status != CAPI_OK)
-        return status;
-    status = t->prep_xfer_dlist(agent, name, list, prepared, NULL);
-    t->destroy_xfer_dlist(list);
+    struct capi_kept kept = {NULL};
+    int status = fill(t, &kept, mem, descs, n);
+    if (status == CAPI_OK)
+        status = t->prep_xfer_dlist(agent, name, kept.list, prepared, NULL);
+    free_list(t, &kept);
     if (status != CAPI_NOT_FOUND)
         return status;
     if (*name == '\0')
@@ -91,32 +100,31 @@ static bool same_lengths(const capi_desc *a, const capi_desc *b, size_t n) {
     return true;
 }
 
-int capi_create(const capi_table *t, capi_agent agent, int op, int mem, const capi_desc *local,
-                int remote_mem, const capi_desc *remote, size_t n, const char *name,
-                const void *notif, size_t notif_len, capi_request *request) {
-    capi_xfer_list locals, remotes;
+int capi_create(const capi_table *t, capi_agent agent, capi_lists *lists, int op, int mem,
+                const capi_desc *local, int remote_mem, const capi_desc *remote, size_t n,
+                const char *name, const void *notif, size_t notif_len, capi_request *request) {
     capi_opts opts;
     if (!same_lengths(local, remote, n))
         return CAPI_INVALID_PARAM;
-    int status = xfer_list(t, mem, local, n, &locals);
+    int status = fill(t, &lists->local, mem, local, n);
+    if (status == CAPI_OK)
+        status = fill(t, &lists->remote, remote_mem, remote, n);
+    if (status == CAPI_OK)
+        status = notif_opts(t, notif, notif_len, &opts);
     if (status != CAPI_OK)
         return status;
-    status = xfer_list(t, remote_mem, remote, n, &remotes);
-    if (status != CAPI_OK)
-        goto free_locals;
-    status = notif_opts(t, notif, notif_len, &opts);
-    if (status != CAPI_OK)
-        goto free_remotes;
+    capi_xfer_list locals = lists->local.list, remotes = lists->remote.list;
     status = t->create_xfer_req(agent, op, locals, remotes, name, request, opts);
     if (status == CAPI_BACKEND)
         status = refusal(t, agent, name, locals, remotes);
     if (opts != NULL)
         t->destroy_opt_args(opts);
-free_remotes:
-    t->destroy_xfer_dlist(remotes);
-free_locals:
-    t->destroy_xfer_dlist(locals);
     return status;
+}
+
+void capi_free_lists(const capi_table *t, capi_lists *lists) {
+    free_list(t, &lists->local);
+    free_list(t, &lists->remote);
 }
 
 int capi_post(const capi_table *t, capi_agent agent, capi_request request) {

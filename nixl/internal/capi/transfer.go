@@ -29,6 +29,10 @@ type Prepared struct{ handle C.capi_prepared }
 // Request is one transfer.
 type Request struct{ handle C.capi_request }
 
+// Lists are what Create fills, kept from one request to the next. The zero value is ready;
+// FreeLists ends it. They are not for concurrent use.
+type Lists struct{ c C.capi_lists }
+
 // Telemetry of a finished request; times in microseconds.
 type Telemetry struct{ PostUs, TransferUs, Bytes, Descriptors uint64 }
 
@@ -56,13 +60,16 @@ func (a Agent) Make(op int, local Prepared, localIdx []int32, remote Prepared, r
 }
 
 // Create builds a request from two lists, which must be of one length.
-func (a Agent) Create(op, mem int, local []Desc, remoteMem int, remote []Desc, name string, notif []byte) (Request, Status) {
+func (a Agent) Create(l *Lists, op, mem int, local []Desc, remoteMem int, remote []Desc, name string, notif []byte) (Request, Status) {
 	var r Request
-	status := C.capi_create(a.table, a.agent, C.int(op), C.int(mem), array(local),
+	status := C.capi_create(a.table, a.agent, &l.c, C.int(op), C.int(mem), array(local),
 		C.int(remoteMem), array(remote), C.size_t(len(local)), cstr(name),
 		pointer(notif), C.size_t(len(notif)), &r.handle)
 	return r, Status(status)
 }
+
+// FreeLists frees what Create has put into the lists.
+func (a Agent) FreeLists(l *Lists) { C.capi_free_lists(a.table, &l.c) }
 
 // Post starts the transfer: OK if it is already done, InProgress, or an error.
 func (a Agent) Post(r Request) Status { return Status(C.capi_post(a.table, a.agent, r.handle)) }
