@@ -29,6 +29,12 @@ COMMON = {
     "rms_norm_eps": 1e-6, "hidden_act": "silu", "attention_bias": False,
     "tie_word_embeddings": False, "use_cache": True, "bos_token_id": 0, "eos_token_id": 1,
 }
+# DeepSeek's kind of RoPE. vLLM 0.32 computes the plain one of MLA on a CPU otherwise for a prompt
+# than for one token: its kernel takes slices of wider rows for whole ones.
+YARN = {
+    "rope_type": "yarn", "rope_theta": 1e6, "factor": 8.0, "original_max_position_embeddings": 4096,
+    "beta_fast": 32, "beta_slow": 1, "mscale": 0, "mscale_all_dim": 0,
+}
 LINEAR_LAYERS = "linear_attention", "full_attention", "linear_attention", "full_attention"
 WINDOW_LAYERS = "sliding_attention", "full_attention", "sliding_attention", "full_attention"
 
@@ -127,7 +133,7 @@ KINDS = {
         {"architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2",
          "num_key_value_heads": HEADS, "q_lora_rank": None, "kv_lora_rank": LATENT,
          "qk_nope_head_dim": HEAD_DIM, "qk_rope_head_dim": ROPE, "v_head_dim": HEAD_DIM,
-         "first_k_dense_replace": LAYERS},
+         "first_k_dense_replace": LAYERS, "rope_parameters": YARN},
         [(latent_attention, mlp)] * LAYERS,
     ),
     "mamba": (
