@@ -91,7 +91,7 @@ def corruption(machine):
             noticed = 0
             for prompt in prompts:
                 alone = aggregated(pair.p, prompt)  # not D: its blocks would hold the right KV before the push
-                _, d = client.push(prompt)
+                _, d = client.push(prompt, request_id=f"changed-0-{uuid.uuid4()}")
                 noticed += bool(difference(alone, d))
     print(f"  one block id changed: noticed {noticed} of {len(prompts)} times", flush=True)
     return [] if noticed == len(prompts) else ["a changed block id was not noticed each time"]

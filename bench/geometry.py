@@ -2,75 +2,162 @@
 # SPDX-License-Identifier: Apache-2.0
 """P and D whose caches are cut differently: every answer must be equal to the aggregated one.
 
-Unequal tensor-parallel sizes, a pipeline-parallel P, unequal block sizes; and stock on one side
-where stock knows the case.
+Unequal tensor-parallel sizes, a pipeline-parallel P, unequal block sizes, and models with sliding
+windows, latents (MLA) or states (Mamba) in their cache; with stock on one side where it knows the
+case. D has prefix caching on; the last two prompts of each pair share a beginning that D then has.
 
-usage: geometry.py [--only WORD] [--smoke]
-Exit status 1 on any difference.
+With our P, requests follow of which one block id is changed on the way, in one group of layers at a
+time. The comparison must notice, else equal answers prove nothing about that group.
+
+usage: geometry.py [--only WORD] [--smoke] [--no-stock]
+Exit status 1 on any difference, and if a changed block is not noticed.
 """
 import argparse
 import dataclasses
+import time
+import uuid
 
-from harness.client import Client, aggregated, fault, make_prompt
+from harness.client import Client, aggregated, difference, fault, make_prompt
 from harness.engine import STOCK, Options
 from harness.machine import Machine, default_python, fail
 from harness.pair import Pair
 from harness.table import Table, ms
 
 LENGTHS = (1, 16, 33, 64, 100, 500, 1000, 2500)
-SHARED = 700  # tokens of a prefix that D has cached
+SHARED, TAILS = 700, (50, 170)  # tokens of a prefix that D has cached, and of what follows
+CHANGED, CHANGES = 600, 3  # tokens of a prompt with a changed block id, and how many for each group
+CHANGING = "corrupt"  # our connector, which changes block ids of requests whose id says so
+
+
+@dataclasses.dataclass
+class Case:
+    """Our connector on both sides, unless `stock` names P or D."""
+
+    p: dict  # what makes P's Options different, and D's
+    d: dict
+    model: str = "full"
+    groups: int = 1  # of layers
+    stock: str = ""
+
+    def options(self):
+        p = Options(STOCK if self.stock == "P" else CHANGING, **self.p)
+        d = Options(**self.d, prefix_caching=True)
+        return p, dataclasses.replace(d, connector=STOCK) if self.stock == "D" else d
+
+
+def blocks_of(tokens):
+    return {"arguments": ["--block-size", str(tokens)]}
+
+
+TP = {"tensor_parallel": 2}
+# vLLM on a CPU sets up the tensors between stages when it warms a compiled model up, so not with
+# --enforce-eager; Dynamo alone will do.
+PP = {"pipeline_parallel": 2, "role": "kv_producer", "arguments": [
+    "--no-enforce-eager", "--compilation-config", '{"mode": 2, "backend": "eager"}']}
+WINDOW, LATENT, MAMBA = ("window", 2), ("latent", 1), ("mamba", 2)
 CASES = {
-    "P TP 2, D TP 1": (Options(tensor_parallel=2), Options()),
-    "P TP 1, D TP 2": (Options(), Options(tensor_parallel=2)),
-    "P PP 2, D PP 1": (Options(pipeline_parallel=2), Options()),
-    "P blocks of 32, D of 64": (Options(arguments=["--block-size", "32"]), Options(arguments=["--block-size", "64"])),
-    "P blocks of 64, D of 32": (Options(arguments=["--block-size", "64"]), Options(arguments=["--block-size", "32"])),
-    "P TP 2, D TP 1, P stock": (Options(STOCK, tensor_parallel=2), Options()),
-    "P TP 2, D TP 1, D stock": (Options(tensor_parallel=2), Options(STOCK)),
-    "P TP 1, D TP 2, P stock": (Options(STOCK), Options(tensor_parallel=2)),
-    "P TP 1, D TP 2, D stock": (Options(), Options(STOCK, tensor_parallel=2)),
+    "P TP 2, D TP 1": Case(TP, {}),
+    "P TP 1, D TP 2": Case({}, TP),
+    "P PP 2, D PP 1": Case(PP, {}),
+    "P blocks of 32, D of 64": Case(blocks_of(32), blocks_of(64)),
+    "P blocks of 64, D of 32": Case(blocks_of(64), blocks_of(32)),
+    "window": Case({}, {}, *WINDOW),
+    "window, P TP 2": Case(TP, {}, *WINDOW),
+    "window, P blocks of 32, D of 64": Case(blocks_of(32), blocks_of(64), *WINDOW),
+    "MLA": Case({}, {}, *LATENT),
+    "MLA, P TP 2": Case(TP, {}, *LATENT),
+    "MLA, D TP 2": Case({}, TP, *LATENT),
+    "Mamba": Case({}, {}, *MAMBA),
+    "Mamba, P TP 2": Case(TP, {}, *MAMBA),
 }
+# What vLLM's own connector cannot do with itself is not here (docs/geometry.md).
+WITH_STOCK = (
+    "P TP 2, D TP 1", "P TP 1, D TP 2", "P PP 2, D PP 1", "window", "window, P TP 2",
+    "MLA", "MLA, P TP 2", "MLA, D TP 2", "Mamba", "Mamba, P TP 2")
+CASES |= {
+    f"{title}, {side} stock": dataclasses.replace(CASES[title], stock=side)
+    for title in WITH_STOCK for side in ("P", "D")}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--only", default="", help="cases whose name contains this")
+    parser.add_argument("--only", default="", help="this case, or those with this in their name")
     parser.add_argument("--smoke", action="store_true", help="a few prompts only")
+    parser.add_argument("--no-stock", action="store_true", help="only our connector")
     options = parser.parse_args()
+    cases = chosen(options.only, options.no_stock)
     machine = Machine(default_python())
     print(machine.describe(), flush=True)
     lengths = (33, 500) if options.smoke else LENGTHS
-    bad, count = [], 0
-    for title, (p, d) in CASES.items():
-        if options.only not in title:
-            continue
-        count += 1
-        d = dataclasses.replace(d, prefix_caching=True)
-        with Pair(machine, p, d, title) as pair:
-            bad += [f"{title}: {text}" for text in exchange(pair, lengths)]
-    if not count:
-        fail(f"no case has {options.only!r} in its name; there are: {', '.join(CASES)}")
+    results, bad = {}, []
+    for number, (title, case) in enumerate(cases.items(), 1):
+        print(f"\n[{number} of {len(cases)}] {title}", flush=True)
+        results[title], wrong = run(machine, title, case, lengths)
+        bad += [f"{title}: {text}" for text in wrong]
+    print()
+    for title, result in results.items():
+        print(f"{title:42} {result}")
     if bad:
-        fail("\n  ".join(["not all answers are equal:"] + bad))
-    print(f"{count} pairs: every answer is equal, token by token")
+        fail("\n  ".join(["not as it must be:"] + bad))
+    print(f"{len(cases)} pairs: every answer is equal, token by token")
 
 
-def exchange(pair, lengths):
-    """Prompts of all lengths, then one whose beginning D has. Returns what went wrong."""
+def chosen(word, no_stock):
+    cases = {title: case for title, case in CASES.items() if not (no_stock and case.stock)}
+    some = {title: case for title, case in cases.items() if word in title}
+    if not some:
+        fail(f"no case has {word!r} in its name; there are: {'; '.join(cases)}")
+    return {word: some[word]} if word in some else some
+
+
+def run(machine, title, case, lengths):
+    """One pair. Returns a line about it, and what went wrong."""
+    began = time.monotonic()
+    try:
+        with Pair(machine, *case.options(), title, case.model) as pair, Client(pair) as client:
+            count, wrong = exchange(pair, client, lengths)
+            result = f"{count - len(wrong)} of {count} equal"
+            if not case.stock:
+                made, missed = changes(pair, client, case.groups)
+                result += f", {made - len(missed)} of {made} changes noticed"
+                wrong += missed
+    except (RuntimeError, OSError) as error:
+        return "failed", [str(error)]
+    return f"{result}, {time.monotonic() - began:.0f} s", wrong
+
+
+def exchange(pair, client, lengths):
+    """Prompts of all lengths, then two of which D has the beginning. Returns their number, and
+    what went wrong."""
     wrong = []
     table = Table(("prompt", 6), ("seconds", 7), ("TTFT ms", 8), ("answer", 5))
     prompts = [make_prompt(length, f"{pair.title} {length}") for length in lengths]
     shared = make_prompt(SHARED, pair.title)
-    prompts += [shared + make_prompt(tail, f"{pair.title} {tail}") for tail in (50, 170)]
-    with Client(pair) as client:
-        for prompt in prompts:
+    prompts += [shared + make_prompt(tail, f"{pair.title} {tail}") for tail in TAILS]
+    for prompt in prompts:
+        alone = aggregated(pair.p, prompt)
+        p, d = client.push(prompt)
+        text = fault(alone, p, d)
+        table.row(len(prompt), f"{max(p.seconds, d.seconds):.2f}", ms(d.ttft), text or "equal")
+        if text:
+            wrong.append(f"{len(prompt)} tokens: {text}")
+    return len(prompts), wrong
+
+
+def changes(pair, client, groups):
+    """Requests of which P offers a wrong block. Returns their number, and those that nobody noticed."""
+    missed = []
+    for group in range(groups):
+        for i in range(CHANGES):
+            prompt = make_prompt(CHANGED, f"{pair.title} changed {group} {i}")
             alone = aggregated(pair.p, prompt)
-            p, d = client.push(prompt)
-            text = fault(alone, p, d)
-            table.row(len(prompt), f"{max(p.seconds, d.seconds):.2f}", ms(d.ttft), text or "equal")
-            if text:
-                wrong.append(f"{len(prompt)} tokens: {text}")
-    return wrong
+            _, d = client.push(prompt, request_id=f"changed-{group}-{uuid.uuid4()}")
+            if not difference(alone, d):
+                missed.append(f"a changed block of group {group} went unnoticed")
+            elif not d.ok:
+                missed.append(f"a changed block of group {group}: {d.error}")
+    print(f"one block id changed: noticed {groups * CHANGES - len(missed)} of {groups * CHANGES} times", flush=True)
+    return groups * CHANGES, missed
 
 
 if __name__ == "__main__":

@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nixlpush's connector with one block id changed on the way: P offers its second block in place of
-its first. If answers stay equal with this one, comparing them proves nothing.
+"""nixlpush's connector, which changes one block id on the way, in the requests whose id is
+`changed-GROUP-...`: P offers another block in place of the group's last. If answers stay equal with
+such a request, comparing them proves nothing about that group.
 
-A block that is not of the request would not do: vLLM may have used it for the same tokens when P
-answered the prompt alone."""
-from nixlpush.types import unpack_ids, pack_blocks
+The other one is the block before it, or of another group if the group has only one. A block that is
+not of the request would not do: vLLM may have used it for the same tokens when P answered the
+prompt alone."""
+import itertools
+import re
+
+from nixlpush.types import pack_blocks, unpack_ids
 from nixlpush.vllm import connector
 
 
@@ -16,6 +21,13 @@ class NixlPushConnector(connector.NixlPushConnector):
 
 
 def _changed(offer):
-    _, *rest = unpack_ids(offer.block_ids)
-    ids, counts = pack_blocks([[rest[0], *rest]])
-    return offer._replace(block_ids=ids, block_counts=counts)
+    match = re.match(r"(?:cmpl-)?changed-(\d+)-", offer.request_id)
+    if not match:
+        return offer
+    ids = iter(unpack_ids(offer.block_ids))
+    groups = [list(itertools.islice(ids, count)) for count in unpack_ids(offer.block_counts)]
+    group = groups[int(match[1])]
+    other = next(ids for ids in (group[:-1], *groups) if ids and ids is not group)
+    group[-1] = other[-1]
+    block_ids, block_counts = pack_blocks(groups)
+    return offer._replace(block_ids=block_ids, block_counts=block_counts)

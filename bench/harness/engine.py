@@ -28,6 +28,7 @@ class Options:
     """What distinguishes one engine from another."""
 
     connector: str = OURS  # stock, ours, none, or "module:Class"
+    role: str = "kv_both"
     prefix_caching: bool = False
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
@@ -40,7 +41,7 @@ class Options:
         """The value of --kv-transfer-config, or None without a connector."""
         if self.connector == "none":
             return None
-        config = {"kv_connector": "NixlPushConnector", "kv_role": "kv_both", "engine_id": engine_id,
+        config = {"kv_connector": "NixlPushConnector", "kv_role": self.role, "engine_id": engine_id,
                   "kv_connector_extra_config": self.extra}
         if self.connector != STOCK:
             source = "nixlpush.vllm" if self.connector == OURS else self.connector

@@ -55,14 +55,14 @@ class Machine:
                 UCX_TLS=os.environ.get("UCX_TLS", "tcp,shm,self"))
         return environment
 
-    def tiny_model(self):
-        """The folder of the tiny model; made at the first call."""
-        folder = OUT / "tiny-model"
+    def tiny_model(self, kind):
+        """The folder of a tiny model of tiny_model.py; made at the first call."""
+        folder = OUT / "tiny-models" / kind
         script = ROOT / "bench" / "tiny_model.py"
         config = folder / "config.json"
         if not config.exists() or config.stat().st_mtime < script.stat().st_mtime:
-            print("making the tiny model", flush=True)
-            subprocess.run([self.python, str(script), str(folder)], check=True)
+            print(f"making the tiny model ({kind})", flush=True)
+            subprocess.run([self.python, str(script), kind, str(folder)], check=True)
         return folder
 
 

@@ -14,15 +14,15 @@ START_SECONDS = 600
 class Pair:
     """Two engines that live as long as the `with` block."""
 
-    def __init__(self, machine, p, d, title):
+    def __init__(self, machine, p, d, title, model="full"):
         self.title = title
         stamp = datetime.datetime.now().strftime("%H%M%S")
         folder = OUT / "logs" / f"{stamp}-{title.replace(' ', '_').replace('/', '-')}"
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
-        model = machine.tiny_model()
-        self.p = Engine("P", p, machine, model, folder, device=0)
-        self.d = Engine("D", d, machine, model, folder, device=1)
+        path = machine.tiny_model(model)
+        self.p = Engine("P", p, machine, path, folder, device=0)
+        self.d = Engine("D", d, machine, path, folder, device=1)
 
     def __enter__(self):
         # So that `finally` and `with` run when somebody ends this program.
