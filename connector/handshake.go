@@ -12,10 +12,10 @@ import (
 )
 
 // features of the wire that go beyond vLLM's. One is used only if both sides name it.
-var features = []string{"ttl", featureWriting}
+var features = []string{"ttl", featureEpochs}
 
-// featureWriting: the engine understands [notify.Writing].
-const featureWriting = "writing"
+// featureEpochs: registrations have epochs, by which the engines end them early.
+const featureEpochs = "epochs"
 
 // describe makes what peers are told about this rank.
 func (e *Engine) describe(layout *Layout) ([]byte, error) {
@@ -117,7 +117,7 @@ func (e *Engine) ask(ctx context.Context, peer peerKey, at address) (*remoteRank
 	if err != nil {
 		return nil, failf(ReasonIncompatible, "the KV cache of %s, rank %v, does not fit: %w", peer.engineID, at, err)
 	}
-	return &remoteRank{address: at, cache: theirs, metadata: m.AgentMetadata, hearsWriting: m.Extension.Has(featureWriting)}, nil
+	return &remoteRank{address: at, cache: theirs, metadata: m.AgentMetadata, epochs: m.Extension.Has(featureEpochs)}, nil
 }
 
 // checkHash compares the compatibility hashes. m, which may be nil, can tell what differs.
