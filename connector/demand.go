@@ -56,7 +56,11 @@ func (l *loop) demandOf(agent string, in *notify.Registration) *demand {
 	if len(l.demands) >= maxDemands {
 		return nil
 	}
-	d = &demand{demandKey: key, keys: keysOf(in.TransferID, in.RequestID), regs: map[string]*registration{},
+	keys := keysOf(in.TransferID, in.RequestID)
+	if in.Release {
+		keys.base = "" // only the transfer id counts
+	}
+	d = &demand{demandKey: key, keys: keys, regs: map[string]*registration{},
 		ranks: max(1, in.DecodeTPSize/l.cfg.TPSize), peer: l.consumerAt(agent, in)}
 	d.peer.users++
 	l.demands[key] = d

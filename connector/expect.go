@@ -2,6 +2,7 @@ package connector
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nixlpush/nixlpush/notify"
@@ -42,6 +43,7 @@ func (l *loop) expect(x Expect) {
 	} else {
 		ex.peer.release() // it may have been restarted since the announcement
 	}
+	l.unwanted = slices.DeleteFunc(l.unwanted, func(old *expectation) bool { return old.RequestID == x.RequestID })
 	p := l.peerAt(keyOf(x.Producer))
 	p.users++
 	ex.peer, ex.Expect = p, x
@@ -240,7 +242,7 @@ func (l *loop) askToStop(ex *expectation, now time.Time) (told bool) {
 
 // cancelExpect ends what the embedder does not want any more.
 func (l *loop) cancelExpect(ex *expectation) {
-	if !ex.told() {
+	if !ex.told() && ex.TransferID != "" { // a request id may be that of the next attempt, too
 		l.unwanted = append(l.unwanted, ex)
 	}
 	l.endExpect(ex, failf(ReasonCancelled, "cancelled"))
@@ -250,9 +252,7 @@ func (l *loop) cancelExpect(ex *expectation) {
 // have rested until the next sweep, because a request may be cancelled and come again.
 func (l *loop) releaseUnwanted() {
 	for _, ex := range l.unwanted {
-		if l.expectsByID[ex.RequestID] == nil {
-			l.releaseAt(ex)
-		}
+		l.releaseAt(ex)
 	}
 	l.unwanted = nil
 }
@@ -266,9 +266,11 @@ func (l *loop) releaseAt(ex *expectation) {
 			return
 		}
 		nothing := *ex
-		nothing.epoch = l.newEpoch()
+		nothing.epoch, nothing.peer = l.newEpoch(), p
 		nothing.Blocks = make(BlockIDs, len(l.limits))
-		message := l.registration(&nothing, l.cfg.ReceiveTimeout).Encode()
+		reg := l.registration(&nothing, l.cfg.ReceiveTimeout)
+		reg.Release = true
+		message := reg.Encode()
 		for _, r := range p.ranks {
 			if err := l.nixl.Notify(r.agent, message); err != nil {
 				l.stats.FailedNotifications++

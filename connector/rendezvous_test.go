@@ -90,7 +90,7 @@ func TestNewestRegistrationCounts(t *testing.T) {
 		w.d.submit(w, Step{Cancels: []uint64{1}})
 		w.d.submit(w, Step{Expects: []Expect{{Tag: 2, RequestID: "cmpl-x-0-ffffffff", Producer: w.p.endpoint(), Blocks: BlockIDs{{11}}}}})
 		w.wants(w.d, time.Second, 1, ReceiveFailed, ReasonCancelled)
-		w.p.until(w, "registered", func(s Stats) bool { return s.Registrations == 2 }) // one for nothing
+		w.p.until(w, "registered", func(s Stats) bool { return s.Registrations == 1 })
 		w.offer(9, "x", 1)
 		w.wants(w.d, time.Second, 2, Received, ReasonNone)
 		if !w.d.cache.painted([]uint32{11}, 3) {

@@ -121,7 +121,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add(golden(f, "registration"))
 	f.Add(golden(f, "registration_wide"))
 	full := wideRegistration()
-	full.TransferID, full.TTL, full.Epoch = "xfer", 1e9, 1<<62
+	full.TransferID, full.TTL, full.Epoch, full.Release = "xfer", 1e9, 1<<62, true
 	f.Add(full.Encode())
 	for _, seed := range []string{"HB:a,b", "id:1", "a:b:22", "WRITING:1", "DONE:1:2", "CANCEL:3", "CANCELLED:4", "FAIL:5:why", "PUSH_FAIL:x", "PUSH_REG:\x81\xa1x\x91\x91\x01", ""} {
 		f.Add([]byte(seed))

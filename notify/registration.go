@@ -39,6 +39,9 @@ type Registration struct {
 	// Epoch names this registration in what the two engines tell each other about it: a
 	// number that the sender uses once, below 2^63. 0: the engine knows no epochs.
 	Epoch uint64
+	// Release says that D needs nothing any more and does not wait: P may have the blocks
+	// back. It goes to whom the transfer id names.
+	Release bool
 }
 
 // The keys that stock engines read on arrival; all of them must be there.
@@ -63,7 +66,8 @@ func (r *Registration) Encode() []byte {
 	if r.TransferID != "" {
 		n++
 	}
-	if r.TTL > 0 || r.Epoch > 0 {
+	extended := r.TTL > 0 || r.Epoch > 0 || r.Release
+	if extended {
 		n++
 	}
 	b = msgp.AppendMapHeader(b, n)
@@ -81,7 +85,7 @@ func (r *Registration) Encode() []byte {
 	if r.TransferID != "" {
 		b = appendString(b, "transfer_id", r.TransferID)
 	}
-	if r.TTL > 0 || r.Epoch > 0 {
+	if extended {
 		b = r.appendExtension(msgp.AppendString(b, extensionKey))
 	}
 	return b
@@ -95,12 +99,18 @@ func (r *Registration) appendExtension(b []byte) []byte {
 	if r.Epoch > 0 {
 		keys++
 	}
+	if r.Release {
+		keys++
+	}
 	b = appendNumber(msgp.AppendMapHeader(b, keys), "v", extensionVersion)
 	if r.TTL > 0 {
 		b = appendNumber(b, "ttl_ms", int(max(r.TTL.Milliseconds(), 1)))
 	}
 	if r.Epoch > 0 {
 		b = appendNumber(b, "epoch", int(r.Epoch))
+	}
+	if r.Release {
+		b = msgp.AppendBool(msgp.AppendString(b, "release"), true)
 	}
 	return b
 }
@@ -292,6 +302,8 @@ func (reg *Registration) decodeExtension(r *reader) {
 			reg.TTL = time.Duration(r.int(0, int64(math.MaxInt64/time.Millisecond))) * time.Millisecond
 		case "epoch":
 			reg.Epoch = uint64(r.int(0, math.MaxInt64))
+		case "release":
+			reg.Release = r.bool()
 		default:
 			r.skip()
 		}
