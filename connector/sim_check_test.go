@@ -125,11 +125,11 @@ const (
 	simOfferBound  = simLease + 2*simHandshake + simSlowCreate + simSlowPost + simStall + simSlack
 )
 
-// checkBounds looks for legs that should have ended.
-func (e *simEngine) checkBounds(now time.Time) {
+// checkBounds looks for legs that should have ended. interest is what consumers have legs of.
+func (e *simEngine) checkBounds(now time.Time, interest map[string]bool) {
 	for _, leg := range e.legs {
-		if leg.offering {
-			e.s.interest(leg, now)
+		if leg.offering && interest[leg.request.x] {
+			leg.wanted = now // heartbeats keep the offer alive
 		}
 		for tp, part := range leg.parts {
 			if part.since.IsZero() || part.kind != 0 {
@@ -147,15 +147,15 @@ func (e *simEngine) checkBounds(now time.Time) {
 	}
 }
 
-// interest keeps an offer's bound behind the consumers' heartbeats.
-func (s *sim) interest(leg *simLeg, now time.Time) {
+// interest is what consumers wait for.
+func (s *sim) interest() map[string]bool {
+	clear(s.wanted)
 	for _, d := range s.consumers {
-		for _, other := range d.legs {
-			if other.request.x == leg.request.x {
-				leg.wanted = now
-			}
+		for _, leg := range d.legs {
+			s.wanted[leg.request.x] = true
 		}
 	}
+	return s.wanted
 }
 
 // checkEmpty finds what an engine still holds after the end of all requests (rule S5).

@@ -33,6 +33,7 @@ type sim struct {
 	traffic              time.Duration // for which requests arrive
 	pace                 time.Duration // longest time between two
 	funerals             sync.WaitGroup
+	wanted               map[string]bool // see interest
 
 	diceMu sync.Mutex
 	thrown map[uint64]uint64
@@ -51,7 +52,7 @@ type sim struct {
 
 func newSim(seed uint64, tally *simTally) *sim {
 	s := &sim{seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), rng2: rand.New(rand.NewPCG(seed, 2)), tally: tally,
-		thrown: map[uint64]uint64{}, ranks: map[string]*simRank{}, byPort: map[int]*simEngine{}, registered: map[registrationKey]*simLeg{}}
+		thrown: map[uint64]uint64{}, wanted: map[string]bool{}, ranks: map[string]*simRank{}, byPort: map[int]*simEngine{}, registered: map[registrationKey]*simLeg{}}
 	s.rates = newSimRates(s.rng)
 	s.trace.start = time.Now()
 	s.fabric = newSimFabric(s)
@@ -94,11 +95,11 @@ func (s *sim) run() string {
 
 // schedule lets every scheduler look at its events every few milliseconds, until all is over.
 func (s *sim) schedule() {
-	now, idle := time.Now(), true
+	now, idle, interest := time.Now(), true, s.interest()
 	for _, e := range s.engines {
 		if e.up() && !e.standing() && now.After(e.deaf) {
 			e.poll()
-			e.checkBounds(now)
+			e.checkBounds(now, interest)
 		}
 		idle = idle && len(e.legs) == 0 && e.state.Load() != simClosing
 	}
