@@ -264,6 +264,17 @@ typedef struct nixlpush_offer {
                                     unless P's and D's blocks hold unequal numbers of tokens */
 } nixlpush_offer;
 
+/* P: a request whose blocks will not be offered, because its prefill was aborted or has failed.
+ * Its consumer is told, now or, for the engine's lease, when it registers, so that it need not
+ * wait for its deadline. There is no event. */
+typedef struct nixlpush_decline {
+  uint32_t struct_size;
+  uint32_t reserved;             /* 0 */
+  const char *request_id;        /* P's id of the request */
+  const char *transfer_id;       /* NULL: none */
+  const char *why;               /* for people on D's side; NULL: not said */
+} nixlpush_decline;
+
 typedef struct nixlpush_step {
   uint32_t struct_size;
   uint32_t reserved;             /* 0 */
@@ -273,6 +284,8 @@ typedef struct nixlpush_step {
   uint64_t num_offers;
   const uint64_t *cancels;       /* tags. An expect without blocks ends at once, without an event; */
   uint64_t num_cancels;          /* all else ends with its event, when its blocks are safe */
+  const nixlpush_decline *declines;
+  uint64_t num_declines;
 } nixlpush_step;
 
 /* Hands over what changed in one scheduler step. All or nothing: if an entry is wrong, none
@@ -297,6 +310,7 @@ int32_t nixlpush_submit(nixlpush_handle engine, const nixlpush_step *step, nixlp
 #define NIXLPUSH_REASON_CANCELLED 6u
 #define NIXLPUSH_REASON_CLOSED 7u
 #define NIXLPUSH_REASON_INTERNAL 8u
+#define NIXLPUSH_REASON_PEER 9u          /* the peer gave it up; the message has its reason */
 
 typedef struct nixlpush_event {
   uint64_t tag;

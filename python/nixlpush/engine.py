@@ -13,7 +13,7 @@ from nixlpush.errors import CallError, InvalidArgumentError
 from nixlpush.handle import Handle
 from nixlpush.library import Library, error_of, new_error
 from nixlpush.steps import StepBuffer
-from nixlpush.types import Event, Expect, Layout, Offer, Options, Part, Region
+from nixlpush.types import Decline, Event, Expect, Layout, Offer, Options, Part, Region
 
 _EVENTS_PER_CALL = 64
 
@@ -78,11 +78,12 @@ class Engine(Handle):
         expects: Sequence[Expect] = (),
         offers: Sequence[Offer] = (),
         cancels: Iterable[int] = (),
+        declines: Sequence[Decline] = (),
     ) -> None:
         """Hands over what changed in one scheduler step, all or nothing. Does not block."""
         value = self._live()
         with self._lock:
-            step = self._step.fill(expects, offers, cancels)
+            step = self._step.fill(expects, offers, cancels, declines)
             result = self._submit(value, step, self._error_ref)
             if result < 0:
                 raise error_of(result, self._error)

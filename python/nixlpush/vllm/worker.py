@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from nixlpush.engine import Engine
 from nixlpush.errors import CallError
-from nixlpush.types import RECEIVED, SENT, Event, Expect, Offer, Options, unpack_ids
+from nixlpush.types import RECEIVED, SENT, Decline, Event, Expect, Offer, Options, unpack_ids
 from nixlpush.vllm import compat, layout
 from nixlpush.vllm.metadata import HandshakeMetadata, StepMetadata
 from nixlpush.vllm.ranks import rank_of
@@ -111,7 +111,7 @@ class PushWorker:
         for offer in step.offers:
             self._pending[offer.tag] = offer
         try:
-            self._submit(step.expects, step.offers, step.cancels)
+            self._submit(step.expects, step.offers, step.cancels, step.declines)
         except CallError:
             self._submit_one_by_one(step)
 
@@ -120,10 +120,11 @@ class PushWorker:
         expects: tuple[Expect, ...] = (),
         offers: tuple[Offer, ...] = (),
         cancels: tuple[int, ...] = (),
+        declines: tuple[Decline, ...] = (),
     ) -> None:
         if self._engine is None:
             raise RuntimeError("a step before register_kv_caches or after shutdown")
-        self._engine.submit(expects, offers, cancels)
+        self._engine.submit(expects, offers, cancels, declines)
 
     def _submit_one_by_one(self, step: StepMetadata) -> None:
         """A step is taken wholly or not at all; this finds out which entry is at fault."""
@@ -141,6 +142,11 @@ class PushWorker:
             except CallError as error:
                 logger.error("cannot send request %s: %s", offer.request_id, error)
                 self._end(offer.tag, ok=False)
+        for decline in step.declines:
+            try:
+                self._submit(declines=(decline,))
+            except CallError as error:
+                logger.error("cannot decline request %s: %s", decline.request_id, error)
         try:
             self._submit(cancels=tuple(cancels))
         except CallError as error:
