@@ -391,11 +391,20 @@ typedef struct nixlpush_stats {
   uint64_t heartbeats_sent;
   uint64_t heartbeats_received;
   uint64_t leases_renewed;
+  uint64_t failures[16];         /* expects and offers that failed, by NIXLPUSH_REASON */
 } nixlpush_stats;
 
 /* Fills stats (set its struct_size). Never blocks.
  * Returns: 0; EHANDLE, EINVAL. */
 int32_t nixlpush_engine_stats(nixlpush_handle engine, nixlpush_stats *stats, nixlpush_error *err);
+
+/* Describes all that the engine holds as JSON (UTF-8, not NUL-terminated), for people who look for
+ * what hangs: every expect, offer and registration with its state, age and the time it has
+ * left, and every peer. Its form may change. Two-call protocol as nixlpush_engine_metadata; the
+ * length can grow between the calls. Blocks up to 1 s.
+ * Returns: 0; EHANDLE, EINVAL, ESTATE (not registered, closed, or the engine stands still), ESHORT. */
+int32_t nixlpush_engine_dump(nixlpush_handle engine, void *buf, uint64_t cap, uint64_t *len,
+                             nixlpush_error *err);
 
 /* How many handles are open in this process, of both kinds. */
 uint64_t nixlpush_open_handles(void);

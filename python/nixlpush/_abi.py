@@ -267,6 +267,7 @@ class Stats(Structure):
             "leases_renewed",
         )
     ]
+    _fields_.append(("failures", c_uint64 * 16))
 
 
 # Structs and handles are passed by address. Address parameters are plain void pointers so
@@ -281,6 +282,7 @@ PROTOTYPES: dict[str, tuple[type | None, list[type]]] = {
     "nixlpush_engine_close": (c_int32, [_HANDLE, _PTR]),
     "nixlpush_engine_register": (c_int32, [_HANDLE, _PTR, _PTR]),
     "nixlpush_engine_metadata": (c_int32, [_HANDLE, _PTR, c_uint64, _PTR, _PTR]),
+    "nixlpush_engine_dump": (c_int32, [_HANDLE, _PTR, c_uint64, _PTR, _PTR]),
     "nixlpush_submit": (c_int32, [_HANDLE, _PTR, _PTR]),
     "nixlpush_event_fd": (c_int32, [_HANDLE, _PTR]),
     "nixlpush_poll": (c_int32, [_HANDLE, _PTR, c_uint64, c_uint64, _PTR]),

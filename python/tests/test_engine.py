@@ -140,6 +140,14 @@ def test_a_declined_request_fails_at_once(
     push(producer, consumer, 2)
 
 
+def test_a_dump_tells_what_is_held(producer: Node, consumer: Node) -> None:
+    consumer.engine.submit(expects=[expect(7, "r-0000000b", producer, [1])])
+    producer.settle(registrations=1)
+    (held,) = consumer.engine.dump()["expects"]
+    assert (held["tag"], held["request"], held["state"]) == (7, "r-0000000b", "registered")
+    assert [demand["request"] for demand in producer.engine.dump()["demands"]] == ["r-0000000b"]
+
+
 def test_a_cancelled_request_ends_at_once(producer: Node, consumer: Node) -> None:
     consumer.engine.submit(expects=[expect(1, "r-0000000b", producer, [1])])
     producer.settle(registrations=1)

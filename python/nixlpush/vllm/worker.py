@@ -20,8 +20,9 @@ from nixlpush.vllm.stats import Recorder
 if TYPE_CHECKING:
     import torch
     from vllm.config import VllmConfig
-    from vllm.distributed.kv_transfer.kv_connector.v1.nixl.stats import NixlKVConnectorStats
     from vllm.v1.kv_cache_interface import KVCacheConfig
+
+    from nixlpush.vllm.prometheus import PushStats
 
 logger = logging.getLogger(__name__)
 
@@ -168,6 +169,8 @@ class PushWorker:
         if event.kind == SENT and self._stats is not None:
             self._stats.sent(event)
         elif event.failed:
+            if self._stats is not None:
+                self._stats.failed(event.reason)
             verb = "sent" if isinstance(entry, Offer) else "received"
             logger.warning("KV of request %s was not %s: %s", entry.request_id, verb, event)
 
@@ -186,7 +189,7 @@ class PushWorker:
             self._results.failed.add(request_id)
             self._results.lost_blocks.update(unpack_ids(block_ids))
 
-    def take_stats(self) -> NixlKVConnectorStats | None:
+    def take_stats(self) -> PushStats | None:
         return self._stats.take() if self._stats is not None else None
 
 
