@@ -211,4 +211,5 @@ type Stats struct {
 	HeartbeatsSent         uint64
 	HeartbeatsReceived     uint64
 	LeasesRenewed          uint64
+	Failures               [16]uint64 // expects and offers, by Reason
 }

@@ -286,6 +286,7 @@ func (l *loop) failExpect(ex *expectation, why *failure) {
 		return
 	}
 	l.stats.ReceiveFailed++
+	l.stats.Failures[why.reason]++
 	l.events.end(Event{Tag: ex.Tag, Kind: ReceiveFailed, Reason: why.reason, Message: why.Error()})
 	l.log.Warn("receive failed", "request", ex.RequestID, "from", ex.peer, "after", time.Since(ex.since), "why", why)
 }

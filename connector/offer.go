@@ -196,6 +196,7 @@ func (l *loop) endSent(o *offer) {
 func (l *loop) endFailed(o *offer) {
 	l.dropOffer(o)
 	l.stats.SendFailed++
+	l.stats.Failures[o.failed.reason]++
 	switch o.failed.reason {
 	case ReasonLeaseExpired:
 		l.stats.ExpiredOffers++
