@@ -227,9 +227,14 @@ func (l *loop) failOffer(o *offer, why *failure) {
 		o.failed = why
 	}
 	l.abandonWrites(o)
+	for _, w := range o.writes { // also of registrations that were replaced
+		if w.abandoned {
+			l.refuse(w.reg, why)
+		}
+	}
 	if o.demand != nil {
 		for _, reg := range o.demand.regs {
-			if reg.write == nil || reg.write.abandoned {
+			if reg.write == nil {
 				l.refuse(reg, why)
 			}
 		}

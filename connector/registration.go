@@ -80,6 +80,9 @@ func (l *loop) admit(reg *registration) bool {
 	case old != nil && old.write != nil && reg.Epoch == 0:
 		l.log.Debug("a second registration of what is being written", "request", reg.RequestID, "from", agent)
 		return false
+	case old != nil && reg.Epoch > 0 && reg.Epoch < old.Epoch:
+		l.log.Debug("an older registration that comes late", "request", reg.RequestID, "from", agent)
+		return false
 	case old != nil && old.write == nil:
 		l.endRegistration(old)
 	}
