@@ -112,6 +112,9 @@ func (l *loop) withdraw(agent string, epoch uint64) {
 	d := reg.demand
 	switch {
 	case d.regs[agent] != reg: // it was replaced: the offer serves the newer one
+		if d.offer != nil {
+			l.settle(d.offer)
+		}
 	case d.offer == nil:
 		delete(d.regs, agent)
 		if len(d.regs) == 0 {
