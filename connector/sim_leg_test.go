@@ -45,6 +45,9 @@ func (e *simEngine) open(r *simRequest, offering bool, id string) *simLeg {
 	return leg
 }
 
+// simPatience is how long a client lets its request wait for blocks.
+const simPatience = 500 * time.Millisecond
+
 // allocate calls then once a leg has its blocks, which may be never.
 func (leg *simLeg) allocate(n int, then func()) {
 	e := leg.engine
@@ -61,6 +64,11 @@ func (leg *simLeg) allocate(n int, then func()) {
 	}
 	if len(e.backlog) > 0 || !try() {
 		e.backlog = append(e.backlog, try)
+		e.s.after(simPatience, func() {
+			if leg.blocks == nil {
+				leg.cancel()
+			}
+		})
 	}
 }
 
