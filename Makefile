@@ -151,14 +151,15 @@ test-vllm: tools vllm lib-test $(SITE)/done ## tests with vLLM: Python, short de
 
 # ---- Real engines: see the head of each script in bench/ -------------------------------
 
-.PHONY: demo interop geometry soak faults bench bench-plan
+.PHONY: demo interop geometry soak faults chaos bench bench-plan
 demo: ## push prompts from P to D and compare every token
 interop: ## the same with vLLM's own connector on one side
 geometry: ## the same with unequal parallel and block sizes
 soak: ## 500 requests, 32 at a time: all equal, nothing left behind
 faults: ## a leg that never comes, a killed P, damaged block ids
+chaos: ## clients that give up and a P that is killed, under load
 bench: ## nixlpush against vLLM's own connector, as ratios
-demo interop geometry soak faults bench: tools vllm $(SITE)/done
+demo interop geometry soak faults chaos bench: tools vllm $(SITE)/done
 	$(bench)/$@.py
 bench-plan: tools vllm ## planning a WRITE, against vLLM's ids and NIXL's makeXferReq
 	$(bench)/plan.py

@@ -142,10 +142,20 @@ type Offer struct {
 	Lease      time.Duration // 0: Config.Lease
 }
 
+// Decline says that a request which was to be offered will not be, because its prefill was
+// aborted or has failed, so that the consumer need not wait for its deadline.
+type Decline struct {
+	RequestID  string
+	TransferID string
+	Why        string // for people; may be empty
+}
+
 // Step is what changed since the last step of the scheduler.
 type Step struct {
 	Expects []Expect
 	Offers  []Offer
+	// Declines end without an event.
+	Declines []Decline
 	// Cancels ends expects and offers by Tag. An Expect without blocks ends at once and
 	// without an event; everything else ends with one, when its blocks are safe.
 	Cancels []uint64
@@ -174,6 +184,7 @@ const (
 	ReasonCancelled    Reason = 6
 	ReasonClosed       Reason = 7 // the engine was closed
 	ReasonInternal     Reason = 8 // a defect of nixlpush; the engine refuses work from now on
+	ReasonPeer         Reason = 9 // the peer gave it up; the message has its reason
 )
 
 // Event reports the end of one Expect or Offer, once.
@@ -222,4 +233,5 @@ type Stats struct {
 	HeartbeatsSent         uint64
 	HeartbeatsReceived     uint64
 	LeasesRenewed          uint64
+	Failures               [16]uint64 // expects and offers, by Reason
 }

@@ -15,63 +15,30 @@ type demand struct {
 	ranks int   // that are to register
 	regs  map[string]*registration
 	offer *offer // that it is matched with
-	// forget is set when its offer has ended without some of the ranks: until then their
-	// registrations are known to come too late.
+	// failed is why its registrations are refused: those that have come and, until forget,
+	// those of the other ranks.
+	failed *failure
 	forget time.Time
 }
 
 // demandKey names a demand by the consumer's own id of the request.
 type demandKey struct{ engineID, requestID string }
 
-// registration is what one rank of a consumer asks for, and until when it may be written. It
-// is kept under the name of the agent that has sent it.
-type registration struct {
-	*notify.Registration
-	since      time.Time
-	postBefore time.Time
-	write      *write // nil before
+// written reports whether every rank has got what it asked for.
+func (d *demand) written() bool {
+	return d.every(func(w *write) bool { return w.landed })
 }
 
-// Bounds of what strangers can make an engine hold.
-const (
-	maxDemands    = 1 << 17
-	maxTTL        = time.Hour
-	maxEarlyDials = 64 // handshakes at a time for offers that may never come; each takes a descriptor
-)
+// taken reports whether a WRITE for every rank was begun.
+func (d *demand) taken() bool { return d.every(func(*write) bool { return true }) }
 
-// register takes in a consumer rank's PUSH_REG.
-func (l *loop) register(agent string, in *notify.Registration) {
-	ttl := in.TTL
-	if ttl <= 0 {
-		ttl = l.cfg.ReceiveTimeout // a stock consumer names none and waits for ever
-	}
-	ttl = min(ttl, max(maxTTL, l.cfg.ReceiveTimeout))
-	reg := &registration{Registration: in, since: time.Now(), postBefore: l.arrival().Add(ttl)}
-	d := l.demandOf(agent, in)
-	if d == nil {
-		l.log.Error("too many registrations wait for an offer; dropped one", "request", in.RequestID, "from", agent)
-		return
-	}
-	old := d.regs[agent]
-	switch {
-	case old != nil && old.write != nil:
-		l.log.Debug("a second registration of what is being written", "request", in.RequestID, "from", agent)
-		return
-	case old == nil && len(d.regs) == d.ranks:
-		l.log.Warn("dropped a registration from one rank too many", "request", in.RequestID, "from", agent, "ranks", d.ranks)
-		return
-	}
-	d.regs[agent] = reg // if it was sent again, the newest blocks count
-	if d.peer == nil {  // too late
-		if len(d.regs) == d.ranks {
-			l.dropDemand(d)
+func (d *demand) every(ok func(*write) bool) bool {
+	for _, reg := range d.regs {
+		if reg.write == nil || !ok(reg.write) {
+			return false
 		}
-		return
 	}
-	if d.offer == nil && d.peer.state == peerNew && l.dialing >= maxEarlyDials {
-		return // it is dialled when an offer comes
-	}
-	l.connect(d.peer, func(err *failure) { l.consumerMet(d, err) })
+	return len(d.regs) == d.ranks
 }
 
 // demandOf finds the demand that a registration belongs to, or makes one. It returns nil if
@@ -89,18 +56,33 @@ func (l *loop) demandOf(agent string, in *notify.Registration) *demand {
 	if len(l.demands) >= maxDemands {
 		return nil
 	}
-	d = &demand{demandKey: key, keys: keysOf(in.TransferID, in.RequestID), regs: map[string]*registration{},
+	keys := keysOf(in.TransferID, in.RequestID)
+	if in.Release {
+		keys.base = "" // only the transfer id counts
+	}
+	d = &demand{demandKey: key, keys: keys, regs: map[string]*registration{},
 		ranks: max(1, in.DecodeTPSize/l.cfg.TPSize), peer: l.consumerAt(agent, in)}
 	d.peer.users++
 	l.demands[key] = d
+	l.match(d)
+	return d
+}
+
+// match finds what the producer has to say to a new demand: an offer, or that there will be
+// none. Else it waits.
+func (l *loop) match(d *demand) {
 	if o, ok := l.waiting.find(d.keys); ok {
 		l.stats.OfferFirst++
 		l.waiting.remove(o)
 		o.demand, d.offer = d, o
-	} else {
-		l.unmatched.add(d)
+		return
 	}
-	return d
+	if x, ok := l.declined.find(d.keys); ok {
+		l.declined.remove(x)
+		d.failed = x.why
+		return
+	}
+	l.unmatched.add(d)
 }
 
 // consumerAt is the engine that a registration comes from. If it is known and does not know
@@ -117,28 +99,32 @@ func (l *loop) consumerAt(agent string, in *notify.Registration) *peer {
 
 // consumerMet goes on with a demand once its consumer is known, or cannot be.
 func (l *loop) consumerMet(d *demand, err *failure) {
-	switch {
-	case d.peer == nil:
-	case err != nil:
+	if d.peer == nil {
+		return
+	}
+	if err != nil {
 		l.log.Warn("a consumer that has registered cannot be reached", "peer", d.peer, "why", err)
 		if d.offer != nil {
 			l.failOffer(d.offer, err)
 		}
-	default:
-		for agent := range d.regs {
-			if !d.peer.has(agent) {
-				delete(d.regs, agent)
-				l.log.Warn("dropped a registration from an agent that is not a rank of the engine it names", "request", d.requestID, "from", agent, "engine", d.peer)
-			}
+		return
+	}
+	for agent, reg := range d.regs {
+		if !d.peer.has(agent) {
+			delete(d.regs, agent)
+			l.endRegistration(reg)
+			l.log.Warn("dropped a registration from an agent that is not a rank of the engine it names", "request", d.requestID, "from", agent, "engine", d.peer)
 		}
-		switch {
-		case d.offer != nil && len(d.regs) == 0:
-			l.unmatch(d)
-		case len(d.regs) == 0:
-			l.dropDemand(d)
-		case d.offer != nil:
-			l.serve(d.offer)
-		}
+	}
+	switch {
+	case d.offer != nil && len(d.regs) == 0:
+		l.unmatch(d)
+	case len(d.regs) == 0:
+		l.dropDemand(d)
+	case d.failed != nil:
+		l.endDemand(d)
+	case d.offer != nil:
+		l.serve(d.offer)
 	}
 }
 
@@ -150,15 +136,16 @@ func (l *loop) unmatch(d *demand) {
 	l.seek(o)
 }
 
-// endDemand ends a demand with its offer.
+// endDemand ends a demand with its offer, or because there will be none. If some of the ranks
+// have not registered it is kept for a while, to tell them.
 func (l *loop) endDemand(d *demand) {
 	d.offer = nil
-	if l.demands[d.demandKey] == d && len(d.regs) < d.ranks {
-		d.forget = time.Now().Add(l.cfg.Lease)
-		l.letGo(d)
+	if d.failed == nil || l.demands[d.demandKey] != d || len(d.regs) == d.ranks {
+		l.dropDemand(d)
 		return
 	}
-	l.dropDemand(d)
+	d.forget = time.Now().Add(l.cfg.Lease)
+	l.letGo(d)
 }
 
 // dropDemand takes a demand out of the tables. One that is matched goes on with its offer.
@@ -174,6 +161,12 @@ func (l *loop) dropDemand(d *demand) {
 }
 
 func (l *loop) letGo(d *demand) {
+	for _, reg := range d.regs {
+		if d.failed != nil {
+			l.refuse(reg, d.failed)
+		}
+		l.endRegistration(reg)
+	}
 	if d.peer != nil {
 		d.peer.release()
 		d.peer = nil
@@ -192,6 +185,7 @@ func (l *loop) sweepDemand(d *demand, now time.Time) {
 		for agent, r := range d.regs {
 			if now.After(r.postBefore) {
 				delete(d.regs, agent)
+				l.endRegistration(r)
 			}
 		}
 		if len(d.regs) == 0 {

@@ -50,7 +50,7 @@ func TestRankNeverRegisters(t *testing.T) {
 		f.expect(f.d[1], r)
 		time.Sleep(100 * time.Millisecond)
 		f.world.empty(f.p[0].testEngine)
-		f.wants(f.d[1].testEngine, 11*time.Second, r.tag, ReceiveFailed, ReasonDeadline)
+		f.wants(f.d[1].testEngine, time.Second, r.tag, ReceiveFailed, ReasonPeer)
 		f.wipe()
 		next := f.request(40)
 		f.offerAll(next)
@@ -202,7 +202,7 @@ func TestOneWriteOfSeveralFails(t *testing.T) {
 					t.Errorf("%+v, stats %+v", ev, s)
 				}
 				f.wants(f.d[1].testEngine, time.Second, r.tag, Received, ReasonNone)
-				f.wants(f.d[0].testEngine, 11*time.Second, r.tag, ReceiveFailed, ReasonDeadline)
+				f.wants(f.d[0].testEngine, time.Second, r.tag, ReceiveFailed, ReasonPeer)
 				f.empty()
 			})
 		})
@@ -222,7 +222,7 @@ func TestCancelBetweenRegistrations(t *testing.T) {
 		f.quiet(f.p[0].testEngine, 900*time.Millisecond)
 		f.wants(f.p[0].testEngine, 200*time.Millisecond, r.tag, SendFailed, ReasonCancelled)
 		f.wants(f.d[0].testEngine, time.Second, r.tag, Received, ReasonNone)
-		f.wants(f.d[1].testEngine, 11*time.Second, r.tag, ReceiveFailed, ReasonDeadline)
+		f.wants(f.d[1].testEngine, time.Second, r.tag, ReceiveFailed, ReasonPeer)
 		if n := f.d[1].touched(0, nil); n != 0 {
 			t.Errorf("%d blocks were written after all", n)
 		}
@@ -241,7 +241,7 @@ func TestConsumerRankDies(t *testing.T) {
 		f.fabric.Kill("D0.1")
 		f.offerAll(r)
 		f.wants(f.p[0].testEngine, time.Second, r.tag, SendFailed, ReasonWriteFailed)
-		if ev := f.d[0].next(t, 11*time.Second); ev.Kind != Received && ev.Reason != ReasonDeadline {
+		if ev := f.d[0].next(t, 11*time.Second); ev.Kind != Received && ev.Reason != ReasonPeer {
 			t.Errorf("%+v", ev)
 		}
 		f.world.empty(f.p[0].testEngine, f.d[0].testEngine)

@@ -127,7 +127,7 @@ func (w *world) empty(engines ...*testEngine) {
 func (e *Engine) entries() int {
 	n := make(chan int)
 	e.post(func(l *loop) {
-		n <- len(l.expects) + len(l.expectsByID) + l.arrivals.Len() + l.incoming + len(l.offers) + len(l.waiting.present) + len(l.waiting.byBase) +
+		n <- len(l.expects) + len(l.expectsByID) + len(l.expectsByEpoch) + len(l.registrations) + len(l.declined.present) + l.incoming + len(l.offers) + len(l.waiting.present) + len(l.waiting.byBase) +
 			len(l.offersByName) + len(l.demands) + len(l.unmatched.present) + len(l.unmatched.byBase) + l.writing + len(l.posted)
 	})
 	return <-n

@@ -98,7 +98,7 @@ func TestWriteFails(t *testing.T) {
 				w.expect(2, "x", 4)
 				w.wants(w.p, time.Second, 1, SendFailed, ReasonWriteFailed)
 				suspected := w.p.consumer()
-				w.wants(w.d, 11*time.Second, 2, ReceiveFailed, ReasonDeadline)
+				w.wants(w.d, 20*time.Millisecond, 2, ReceiveFailed, ReasonPeer)
 				w.empty(w.p, w.d)
 				w.works(3)
 				if w.p.consumer() == suspected { // NIXL may have dropped its agent
@@ -147,7 +147,7 @@ func TestLostCompletion(t *testing.T) {
 		w.offer(1, "x", 3)
 		w.expect(2, "x", 4)
 		w.wants(w.p, time.Second, 1, Sent, ReasonNone)
-		w.wants(w.d, 11*time.Second, 2, ReceiveFailed, ReasonDeadline)
+		w.wants(w.d, 12*time.Second, 2, ReceiveFailed, ReasonDeadline)
 		w.empty(w.p, w.d)
 	})
 }
@@ -210,7 +210,7 @@ func TestBlockOutOfRangeFromPeer(t *testing.T) {
 		if !strings.Contains(ev.Message, "out of range") {
 			t.Errorf("message %q", ev.Message)
 		}
-		w.wants(w.d, 11*time.Second, 1, ReceiveFailed, ReasonDeadline)
+		w.wants(w.d, 20*time.Millisecond, 1, ReceiveFailed, ReasonPeer)
 		w.works(3)
 	})
 }

@@ -12,10 +12,10 @@ import (
 )
 
 // features of the wire that go beyond vLLM's. One is used only if both sides name it.
-var features = []string{"ttl", featureWriting}
+var features = []string{"ttl", featureEpochs}
 
-// featureWriting: the engine understands [notify.Writing].
-const featureWriting = "writing"
+// featureEpochs: registrations have epochs, by which the engines end them early.
+const featureEpochs = "epochs"
 
 // describe makes what peers are told about this rank.
 func (e *Engine) describe(layout *Layout) ([]byte, error) {
@@ -113,7 +113,7 @@ func (e *Engine) ask(ctx context.Context, peer peerKey, at address) (*remoteRank
 			return nil, failf(ReasonIncompatible, "the KV cache of %s does not fit: %w", peer.engineID, err)
 		}
 	}
-	return &remoteRank{address: at, cache: theirs, metadata: m.AgentMetadata, hearsWriting: m.Extension.Has(featureWriting)}, nil
+	return &remoteRank{address: at, cache: theirs, metadata: m.AgentMetadata, epochs: m.Extension.Has(featureEpochs)}, nil
 }
 
 // scope is what must be told of a peer's rank: a stage has some of a consumer's layers.

@@ -21,7 +21,7 @@ func (l *loop) sendHeartbeats(now time.Time) {
 		if ex.peer.state == peerNew { // its handshake has failed
 			l.connect(ex.peer, func(*failure) {})
 		}
-		if ex.peer.state != peerReady || ex.cancelled {
+		if ex.peer.state != peerReady || ex.ending != nil {
 			continue
 		}
 		for _, id := range []string{ex.RemoteRequestID, ex.RequestID, ex.TransferID} {

@@ -30,19 +30,24 @@ type loop struct {
 	*Engine
 	ctx context.Context // ends when the engine closes
 
-	expects       map[uint64]*expectation // by tag
-	expectsByID   map[string]*expectation // those with blocks, by request id
-	arrivals      *notify.Counter
-	incoming      int // expectations that are being written
-	nextHeartbeat time.Time
+	expects        map[uint64]*expectation // by tag
+	expectsByID    map[string]*expectation // those with blocks, by request id: the newest
+	expectsByEpoch map[uint64]*expectation // those that producers were told of
+	unwanted       []*expectation          // cancelled before producers were told
+	epoch          uint64                  // the last that was used
+	incoming       int                     // expectations that are being written
+	nextHeartbeat  time.Time
 
-	offers       map[uint64]*offer // by tag
-	waiting      *meetings[*offer]
-	offersByName index[*offer]
-	demands      map[demandKey]*demand
-	unmatched    *meetings[*demand]
-	writing      int // handed to the writers and not back yet
-	posted       map[*write]*offer
+	offers        map[uint64]*offer // by tag
+	waiting       *meetings[*offer]
+	declined      *meetings[*decline]
+	offersByName  index[*offer]
+	demands       map[demandKey]*demand
+	unmatched     *meetings[*demand]
+	registrations map[registrationKey]*registration // those with epochs
+	past          past
+	writing       int // handed to the writers and not back yet
+	posted        map[*write]*offer
 
 	peers   map[peerKey]*peer
 	retired []*peer
@@ -54,23 +59,28 @@ type loop struct {
 	nextSweep     time.Time
 	nextComplaint time.Time
 	closing       bool
+	drainUntil    time.Time // when closing: producers are waited for until then
 	stats         Stats
 }
 
 func newLoop(e *Engine, ctx context.Context) *loop {
 	return &loop{
 		Engine: e, ctx: ctx,
-		expects:      map[uint64]*expectation{},
-		expectsByID:  map[string]*expectation{},
-		arrivals:     notify.NewCounter(e.cfg.TPSize),
-		offers:       map[uint64]*offer{},
-		waiting:      newMeetings(func(o *offer) matchKeys { return o.keys }),
-		offersByName: index[*offer]{},
-		demands:      map[demandKey]*demand{},
-		unmatched:    newMeetings(func(d *demand) matchKeys { return d.keys }),
-		posted:       map[*write]*offer{},
-		peers:        map[peerKey]*peer{},
-		agents:       map[string]int{},
+		expects:        map[uint64]*expectation{},
+		expectsByID:    map[string]*expectation{},
+		expectsByEpoch: map[uint64]*expectation{},
+		epoch:          uint64(time.Now().UnixNano()), // so that no two lives of an agent have one in common
+		registrations:  map[registrationKey]*registration{},
+		past:           past{keys: map[registrationKey]struct{}{}},
+		declined:       newMeetings(func(x *decline) matchKeys { return x.keys }),
+		offers:         map[uint64]*offer{},
+		waiting:        newMeetings(func(o *offer) matchKeys { return o.keys }),
+		offersByName:   index[*offer]{},
+		demands:        map[demandKey]*demand{},
+		unmatched:      newMeetings(func(d *demand) matchKeys { return d.keys }),
+		posted:         map[*write]*offer{},
+		peers:          map[peerKey]*peer{},
+		agents:         map[string]int{},
 	}
 }
 
@@ -80,7 +90,7 @@ func (l *loop) run() {
 	runtime.LockOSThread() // NIXL and CUDA keep state per thread
 	sharpenTimers()
 	var spare []func(*loop)
-	for !l.closing || l.writing > 0 || len(l.posted) > 0 || l.dialing > 0 {
+	for !l.closing || l.writing > 0 || len(l.posted) > 0 || l.dialing > 0 || l.draining() {
 		work := l.inbox.take(spare)
 		for i, f := range work {
 			f(l)
@@ -161,8 +171,16 @@ func (l *loop) handle(m nixl.Notification) {
 		l.register(m.Agent, message.Registration)
 	case notify.KindCompletion:
 		l.completed(m.Agent, message.RequestID, message.TPSize)
+	case notify.KindDone:
+		l.done(m.Agent, message.Epoch, message.TPSize)
 	case notify.KindWriting:
-		l.writeBegins(m.Agent, message.RequestID)
+		l.writeBegins(m.Agent, message.Epoch)
+	case notify.KindCancel:
+		l.withdraw(m.Agent, message.Epoch)
+	case notify.KindCancelled:
+		l.stopped(m.Agent, message.Epoch, nil)
+	case notify.KindFailed:
+		l.stopped(m.Agent, message.Epoch, failf(ReasonPeer, "the producer gave it up: %s", message.Reason))
 	case notify.KindHeartbeat:
 		l.heartbeat(message.IDs)
 	default:
@@ -195,10 +213,9 @@ func (l *loop) sweep(now time.Time) {
 		l.nextSweep = now.Add(sweepIdle)
 	}
 	for _, ex := range l.expects {
-		if !ex.deadline.IsZero() && now.After(ex.deadline) {
-			l.expireExpect(ex)
-		}
+		l.sweepExpect(ex, now)
 	}
+	l.releaseUnwanted()
 	for _, o := range l.offers {
 		if now.After(o.deadline) {
 			l.expireOffer(o)
@@ -207,6 +224,8 @@ func (l *loop) sweep(now time.Time) {
 	for _, d := range l.demands {
 		l.sweepDemand(d, now)
 	}
+	l.sweepDeclined(now)
+	l.past.expire(now)
 	l.sendHeartbeats(now)
 	l.tidyPeers(now)
 }
@@ -218,6 +237,9 @@ func (l *loop) step(s Step) {
 	}
 	for _, o := range s.Offers {
 		l.offer(o)
+	}
+	for _, d := range s.Declines {
+		l.decline(d)
 	}
 	for _, tag := range s.Cancels {
 		l.cancel(tag)
@@ -233,13 +255,34 @@ func (l *loop) cancel(tag uint64) {
 	}
 }
 
-// shut lets the loop end: offers that are not being written fail. What is expected is
-// left to loopEnded, which first takes the memory away from the producers.
+// drainWait is how long a closing engine waits for producers to stop.
+const drainWait = time.Second
+
+// shut lets the loop end: offers that are not being written fail, and producers are asked to
+// stop. What is expected from those that do not is left to loopEnded, which first takes the
+// memory away from them.
 func (l *loop) shut(why *failure) {
 	l.closing = true
+	l.drainUntil = time.Now().Add(drainWait)
 	for _, o := range l.offers {
 		l.abandonOffer(o, why)
 	}
+	for _, ex := range l.expects {
+		l.endExpect(ex, why)
+	}
+}
+
+// draining reports whether producers that can be asked to stop have not answered yet.
+func (l *loop) draining() bool {
+	if time.Now().After(l.drainUntil) {
+		return false
+	}
+	for _, ex := range l.expects {
+		if ex.peer.epochs && len(ex.writers) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // limp is what is left to do in the goroutine of a loop that has panicked: WRITEs that

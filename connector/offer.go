@@ -14,7 +14,7 @@ type offer struct {
 	since    time.Time
 	deadline time.Time // of the lease
 	demand   *demand   // that it serves; nil before
-	writes   []*write  // one for each rank of the consumer that has registered
+	writes   []*write  // one for each registration that was, or was to be, written
 	active   int       // of them, those that may still read the blocks
 	failed   *failure  // why it will be reported as failed, once none is active
 }
@@ -73,7 +73,8 @@ func (l *loop) startWrite(o *offer, reg *registration, to *remoteRank) {
 		want:       reg.Blocks,
 		tokens:     o.Tokens,
 		target:     to,
-		notif:      notify.Completion(reg.RequestID, l.cfg.TPSize),
+		reg:        reg,
+		notif:      l.completion(reg),
 		matched:    latest(o.since, reg.since),
 		postBefore: reg.postBefore,
 		transport:  l.nixl,
@@ -83,7 +84,15 @@ func (l *loop) startWrite(o *offer, reg *registration, to *remoteRank) {
 	o.active++
 	l.writing++
 	l.writers.submit(w, func() { l.post(func(l *loop) { l.written(o, w) }) })
-	l.announceWrite(o, reg, to)
+	l.announceWrite(reg)
+}
+
+// completion is the message that tells a consumer rank that its WRITE has landed.
+func (l *loop) completion(reg *registration) []byte {
+	if reg.Epoch > 0 {
+		return notify.Done(reg.Epoch, l.cfg.TPSize)
+	}
+	return notify.Completion(reg.RequestID, l.cfg.TPSize)
 }
 
 func latest(a, b time.Time) time.Time {
@@ -94,13 +103,9 @@ func latest(a, b time.Time) time.Time {
 }
 
 // announceWrite tells the consumer, while a writer thread prepares the WRITE.
-func (l *loop) announceWrite(o *offer, reg *registration, to *remoteRank) {
-	if !to.hearsWriting {
-		return
-	}
-	if err := l.nixl.Notify(to.agent, notify.Writing(reg.RequestID)); err != nil {
-		l.stats.FailedNotifications++
-		l.log.Debug("begin of a WRITE not told", "request", o.RequestID, "to", o.demand.peer, "rank", to.address, "why", err)
+func (l *loop) announceWrite(reg *registration) {
+	if reg.Epoch > 0 {
+		l.tell(reg.agent, notify.Writing(reg.Epoch))
 	}
 }
 
@@ -134,7 +139,11 @@ func (l *loop) finishWrite(o *offer, w *write, err error) {
 // writeEnded is called once per write that was not abandoned, when it reads no blocks any more.
 func (l *loop) writeEnded(o *offer, w *write, why *failure) {
 	o.active--
-	if why != nil {
+	if why == nil {
+		w.landed = true
+		l.endRegistration(w.reg)
+	} else {
+		l.refuse(w.reg, why)
 		if why.reason == ReasonWriteFailed {
 			o.demand.peer.broken = true
 		}
@@ -150,7 +159,7 @@ func (l *loop) settle(o *offer) {
 	case o.active > 0:
 	case o.failed != nil:
 		l.endFailed(o)
-	case len(o.writes) == o.demand.ranks:
+	case o.demand.written():
 		l.endSent(o)
 	}
 }
@@ -158,13 +167,16 @@ func (l *loop) settle(o *offer) {
 // endSent reports an offer that every rank of the consumer has got.
 func (l *loop) endSent(o *offer) {
 	ev := Event{Tag: o.Tag, Kind: Sent}
-	first, last := o.writes[0].postedAt, time.Time{}
+	var first, last time.Time
 	for _, w := range o.writes {
+		if !w.landed { // of a registration that was replaced
+			continue
+		}
 		ev.Bytes, ev.Descriptors, ev.BlockPairs = ev.Bytes+w.bytes, ev.Descriptors+w.descriptors, ev.BlockPairs+w.pairs
 		ev.Post += w.post
 		ev.Match = max(ev.Match, w.postedAt.Sub(w.matched))
 		last = latest(last, w.ended)
-		if w.postedAt.Before(first) {
+		if first.IsZero() || w.postedAt.Before(first) {
 			first = w.postedAt
 		}
 	}
@@ -184,6 +196,7 @@ func (l *loop) endSent(o *offer) {
 func (l *loop) endFailed(o *offer) {
 	l.dropOffer(o)
 	l.stats.SendFailed++
+	l.stats.Failures[o.failed.reason]++
 	switch o.failed.reason {
 	case ReasonLeaseExpired:
 		l.stats.ExpiredOffers++
@@ -199,8 +212,9 @@ func (l *loop) dropOffer(o *offer) {
 	for _, name := range o.names() {
 		l.offersByName.remove(name, o)
 	}
-	if o.demand != nil {
-		l.endDemand(o.demand)
+	if d := o.demand; d != nil {
+		d.failed = o.failed
+		l.endDemand(d)
 		return
 	}
 	l.waiting.remove(o)
@@ -213,6 +227,18 @@ func (l *loop) failOffer(o *offer, why *failure) {
 		o.failed = why
 	}
 	l.abandonWrites(o)
+	for _, w := range o.writes { // also of registrations that were replaced
+		if w.abandoned {
+			l.refuse(w.reg, why)
+		}
+	}
+	if o.demand != nil {
+		for _, reg := range o.demand.regs {
+			if reg.write == nil {
+				l.refuse(reg, why)
+			}
+		}
+	}
 	l.settle(o)
 }
 
@@ -220,18 +246,26 @@ func (l *loop) failOffer(o *offer, why *failure) {
 // are about to be, posted.
 func (l *loop) abandonWrites(o *offer) (abandoned int) {
 	for _, w := range o.writes {
-		if w.take() {
-			w.abandoned = true
-			o.active--
+		if l.abandon(w) {
 			abandoned++
 		}
 	}
 	return abandoned
 }
 
+// abandon takes a write away from the writers and reports whether it was in time.
+func (l *loop) abandon(w *write) bool {
+	if !w.take() {
+		return false
+	}
+	w.abandoned = true
+	w.reg.demand.offer.active--
+	return true
+}
+
 // abandonOffer ends an offer early unless all of it is, or is about to be, posted.
 func (l *loop) abandonOffer(o *offer, why *failure) {
-	if l.abandonWrites(o) == 0 && o.demand != nil && len(o.writes) == o.demand.ranks {
+	if l.abandonWrites(o) == 0 && o.demand != nil && o.demand.taken() {
 		return
 	}
 	l.failOffer(o, why)

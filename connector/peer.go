@@ -43,6 +43,7 @@ type peer struct {
 	waiting  []func(*failure)
 	users    int  // expects and demands that refer to it
 	broken   bool // something failed: meet it anew once nobody uses it
+	epochs   bool // it is a nixlpush engine that knows what package notify calls epochs
 	lastUsed time.Time
 }
 
@@ -52,8 +53,8 @@ type remoteRank struct {
 	agent   string
 	mapping *blocks.Mapping // of what one of the two writes to the other
 	cache
-	metadata     []byte // until it is loaded
-	hearsWriting bool   // it wants to hear when a WRITE begins
+	metadata []byte // until it is loaded
+	epochs   bool   // see peer
 }
 
 func (p *peer) has(agent string) bool {
@@ -124,6 +125,7 @@ func (l *loop) met(p *peer, ranks []*remoteRank, err *failure) {
 	} else {
 		l.log.Info("handshake done", "peer", p, "ranks", len(ranks))
 		p.state, p.ranks = peerReady, ranks
+		p.epochs = !slices.ContainsFunc(ranks, func(r *remoteRank) bool { return !r.epochs })
 	}
 	p.lastUsed = time.Now()
 	waiting := p.waiting

@@ -39,6 +39,12 @@ func (s *Step) check(limits []uint32, stages int) error {
 			return fmt.Errorf("%w: offer %d (%.64q): %w", ErrInvalid, i, o.RequestID, err)
 		}
 	}
+	for i := range s.Declines {
+		x := &s.Declines[i]
+		if err := checkIDs(x.RequestID, x.TransferID); err != nil {
+			return fmt.Errorf("%w: decline %d (%.64q): %w", ErrInvalid, i, x.RequestID, err)
+		}
+	}
 	return nil
 }
 

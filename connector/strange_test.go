@@ -117,7 +117,7 @@ func TestRegistrationReadLate(t *testing.T) {
 		next.Store(int64(12 * time.Second))
 		time.Sleep(time.Second) // it stands
 		w.expect(2, "x", 4)
-		w.wants(w.d, 11*time.Second, 2, ReceiveFailed, ReasonDeadline)
+		w.wants(w.d, 12*time.Second, 2, ReceiveFailed, ReasonDeadline)
 		before := bytes.Clone(w.d.cache.block(0, 4))
 		w.offer(1, "x", 3)
 		time.Sleep(4 * time.Second)

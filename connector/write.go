@@ -13,6 +13,7 @@ import (
 // thread, then handed back to the loop, which polls it to its end.
 type write struct {
 	transport  nixl.Transport
+	reg        *registration // that it serves
 	source     cache
 	have, want [][]uint32
 	tokens     uint64 // that both lists end with, 0 if not known
@@ -25,6 +26,7 @@ type write struct {
 	// the offer up. So an offer is never reported while a WRITE may still be posted.
 	claimed   atomic.Bool
 	abandoned bool      // the loop has claimed it
+	landed    bool      // it has ended well
 	ended     time.Time // set by the loop
 
 	// Set by the writer.

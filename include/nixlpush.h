@@ -290,6 +290,17 @@ typedef struct nixlpush_offer {
                                     unless P's and D's blocks hold unequal numbers of tokens */
 } nixlpush_offer;
 
+/* P: a request whose blocks will not be offered, because its prefill was aborted or has failed.
+ * Its consumer is told, now or, for the engine's lease, when it registers, so that it need not
+ * wait for its deadline. There is no event. */
+typedef struct nixlpush_decline {
+  uint32_t struct_size;
+  uint32_t reserved;             /* 0 */
+  const char *request_id;        /* P's id of the request */
+  const char *transfer_id;       /* NULL: none */
+  const char *why;               /* for people on D's side; NULL: not said */
+} nixlpush_decline;
+
 typedef struct nixlpush_step {
   uint32_t struct_size;
   uint32_t reserved;             /* 0 */
@@ -299,6 +310,8 @@ typedef struct nixlpush_step {
   uint64_t num_offers;
   const uint64_t *cancels;       /* tags. An expect without blocks ends at once, without an event; */
   uint64_t num_cancels;          /* all else ends with its event, when its blocks are safe */
+  const nixlpush_decline *declines;
+  uint64_t num_declines;
 } nixlpush_step;
 
 /* Hands over what changed in one scheduler step. All or nothing: if an entry is wrong, none
@@ -323,6 +336,7 @@ int32_t nixlpush_submit(nixlpush_handle engine, const nixlpush_step *step, nixlp
 #define NIXLPUSH_REASON_CANCELLED 6u
 #define NIXLPUSH_REASON_CLOSED 7u
 #define NIXLPUSH_REASON_INTERNAL 8u
+#define NIXLPUSH_REASON_PEER 9u          /* the peer gave it up; the message has its reason */
 
 typedef struct nixlpush_event {
   uint64_t tag;
@@ -403,11 +417,20 @@ typedef struct nixlpush_stats {
   uint64_t heartbeats_sent;
   uint64_t heartbeats_received;
   uint64_t leases_renewed;
+  uint64_t failures[16];         /* expects and offers that failed, by NIXLPUSH_REASON */
 } nixlpush_stats;
 
 /* Fills stats (set its struct_size). Never blocks.
  * Returns: 0; EHANDLE, EINVAL. */
 int32_t nixlpush_engine_stats(nixlpush_handle engine, nixlpush_stats *stats, nixlpush_error *err);
+
+/* Describes all that the engine holds as JSON (UTF-8, not NUL-terminated), for people who look for
+ * what hangs: every expect, offer and registration with its state, age and the time it has
+ * left, and every peer. Its form may change. Two-call protocol as nixlpush_engine_metadata; the
+ * length can grow between the calls. Blocks up to 1 s.
+ * Returns: 0; EHANDLE, EINVAL, ESTATE (not registered, closed, or the engine stands still), ESHORT. */
+int32_t nixlpush_engine_dump(nixlpush_handle engine, void *buf, uint64_t cap, uint64_t *len,
+                             nixlpush_error *err);
 
 /* How many handles are open in this process, of both kinds. */
 uint64_t nixlpush_open_handles(void);

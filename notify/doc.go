@@ -4,7 +4,7 @@
 // of vLLM 0.32's push connector, so either side may be a stock vLLM engine. What
 // nixlpush adds sits under a msgpack key of its own, which stock engines ignore.
 //
-// The package also counts arrivals ([Counter]) and knows how vLLM builds request ids
+// The package also counts arrivals ([Arrivals]) and knows how vLLM builds request ids
 // ([BaseID], [LeaseNames]). It is pure: no I/O, no goroutines, no clock.
 //
 // Everything decoded here may come from a hostile peer. Sizes, counts and nesting are

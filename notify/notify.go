@@ -18,13 +18,18 @@ const (
 	KindRegistration      // D tells P which blocks to write into
 	KindHeartbeat         // D tells P which requests it still waits for
 	KindCompletion        // P tells D that all its bytes of a request have landed
-	KindWriting           // P tells D that a WRITE of a request begins; feature "writing"
+
+	// Between nixlpush engines only, see the functions that encode them.
+	KindDone
+	KindWriting
+	KindCancel
+	KindCancelled
+	KindFailed
 )
 
 const (
 	registrationPrefix = "PUSH_REG:"
 	heartbeatPrefix    = "HB:"
-	writingPrefix      = "WRITING:"
 )
 
 // Message is a decoded notification. Its strings and slices belong to the receiver.
@@ -32,8 +37,26 @@ type Message struct {
 	Kind         Kind
 	Registration *Registration // KindRegistration
 	IDs          []string      // KindHeartbeat: see [LeaseNames]; never empty strings
-	RequestID    string        // KindCompletion, KindWriting: D's id, as it stood in the registration
-	TPSize       int           // KindCompletion: tensor parallel size of P
+	RequestID    string        // KindCompletion: D's id, as it stood in the registration
+	TPSize       int           // KindCompletion, KindDone: tensor parallel size of P
+	Epoch        uint64        // of the registration; from KindDone on
+	Reason       string        // KindFailed: for people
+}
+
+// prefixed are the kinds that a prefix tells.
+var prefixed = []struct {
+	kind   Kind
+	prefix string
+	name   string
+	decode func(body []byte) (Message, error)
+}{
+	{KindRegistration, registrationPrefix, "registration", decodeRegistrationMessage},
+	{KindHeartbeat, heartbeatPrefix, "heartbeat", decodeHeartbeatMessage},
+	{KindDone, donePrefix, "end of a WRITE", decodeDone},
+	{KindWriting, writingPrefix, "begin of a WRITE", decodeEpoch},
+	{KindCancel, cancelPrefix, "cancel", decodeEpoch},
+	{KindCancelled, cancelledPrefix, "answer to a cancel", decodeEpoch},
+	{KindFailed, failPrefix, "failure", decodeFailed},
 }
 
 // Decode reads one notification. An error means that the payload is malformed; the
@@ -42,27 +65,29 @@ func Decode(payload []byte) (Message, error) {
 	if len(payload) > MaxMessage {
 		return Message{}, fmt.Errorf("notification of %d bytes, limit is %d", len(payload), MaxMessage)
 	}
-	if body, ok := bytes.CutPrefix(payload, []byte(registrationPrefix)); ok {
-		r, err := decodeRegistration(body)
+	for _, p := range prefixed {
+		body, ok := bytes.CutPrefix(payload, []byte(p.prefix))
+		if !ok {
+			continue
+		}
+		m, err := p.decode(body)
 		if err != nil {
-			return Message{}, fmt.Errorf("decode registration: %w", err)
+			return Message{}, fmt.Errorf("decode %s: %w", p.name, err)
 		}
-		return Message{Kind: KindRegistration, Registration: r}, nil
-	}
-	if body, ok := bytes.CutPrefix(payload, []byte(heartbeatPrefix)); ok {
-		ids, err := decodeHeartbeat(body)
-		if err != nil {
-			return Message{}, fmt.Errorf("decode heartbeat: %w", err)
-		}
-		return Message{Kind: KindHeartbeat, IDs: ids}, nil
-	}
-	if id, ok := bytes.CutPrefix(payload, []byte(writingPrefix)); ok {
-		if err := checkID(id); err != nil {
-			return Message{}, fmt.Errorf("decode the begin of a WRITE: %w", err)
-		}
-		return Message{Kind: KindWriting, RequestID: string(id)}, nil
+		m.Kind = p.kind
+		return m, nil
 	}
 	return decodeCompletion(payload)
+}
+
+func decodeRegistrationMessage(body []byte) (Message, error) {
+	r, err := decodeRegistration(body)
+	return Message{Registration: r}, err
+}
+
+func decodeHeartbeatMessage(body []byte) (Message, error) {
+	ids, err := decodeHeartbeat(body)
+	return Message{IDs: ids}, err
 }
 
 // Completion encodes the message that P binds to a WRITE: D's request id and P's tensor
@@ -81,19 +106,26 @@ func decodeCompletion(payload []byte) (Message, error) {
 	if colon < 0 {
 		return Message{}, errors.New("notification of no known kind: it has no colon")
 	}
-	size, ok := decimal(payload[colon+1:])
-	if !ok {
+	if _, ok := decimal(payload[colon+1:]); !ok {
 		return Message{Kind: KindUnknown}, nil
 	}
-	switch id := payload[:colon]; {
-	case size < 1 || size > maxParallel:
-		return Message{}, fmt.Errorf("decode completion: tensor parallel size %d is not within 1 and %d", size, maxParallel)
-	default:
-		if err := checkID(id); err != nil {
-			return Message{}, fmt.Errorf("decode completion: %w", err)
-		}
-		return Message{Kind: KindCompletion, RequestID: string(id), TPSize: size}, nil
+	id := payload[:colon]
+	size, err := parallelSize(payload[colon+1:])
+	if err == nil {
+		err = checkID(id)
 	}
+	if err != nil {
+		return Message{}, fmt.Errorf("decode completion: %w", err)
+	}
+	return Message{Kind: KindCompletion, RequestID: string(id), TPSize: size}, nil
+}
+
+func parallelSize(b []byte) (int, error) {
+	n, ok := decimal(b)
+	if !ok || n < 1 || n > maxParallel {
+		return 0, fmt.Errorf("tensor parallel size %.10s is not within 1 and %d", b, maxParallel)
+	}
+	return n, nil
 }
 
 func checkID(id []byte) error {
@@ -105,10 +137,6 @@ func checkID(id []byte) error {
 	}
 	return nil
 }
-
-// Writing encodes the message that announces a WRITE, so that D looks out for its end. It
-// carries D's request id.
-func Writing(requestID string) []byte { return []byte(writingPrefix + requestID) }
 
 // decimal reads an unsigned number of at most nine digits.
 func decimal(b []byte) (n int, ok bool) {

@@ -20,18 +20,24 @@ func TestCompletion(t *testing.T) {
 
 func TestDecodeKinds(t *testing.T) {
 	for payload, want := range map[string]Kind{
-		"id:1":              KindCompletion,
-		"HB:a,b":            KindHeartbeat,
-		"HB:":               KindHeartbeat,
-		"WRITING:id:1":      KindWriting,
-		"PUSH_FAIL:x":       KindUnknown,
-		"PUSH_FAIL:id:gone": KindUnknown,
-		"id:":               KindUnknown,
-		"id:+1":             KindUnknown,
-		"id:-1":             KindUnknown,
-		"id:1.0":            KindUnknown,
-		"id:9999999999999":  KindUnknown,
-		"CANCEL:\xff\xfe":   KindUnknown,
+		"id:1":                       KindCompletion,
+		"HB:a,b":                     KindHeartbeat,
+		"HB:":                        KindHeartbeat,
+		"WRITING:1":                  KindWriting,
+		"DONE:18:2":                  KindDone,
+		"CANCEL:9223372036854775807": KindCancel,
+		"CANCELLED:7":                KindCancelled,
+		"FAIL:1:":                    KindFailed,
+		"FAIL:1":                     KindFailed,
+		"FAIL:1:a:b":                 KindFailed,
+		"PUSH_FAIL:x":                KindUnknown,
+		"PUSH_FAIL:id:gone":          KindUnknown,
+		"id:":                        KindUnknown,
+		"id:+1":                      KindUnknown,
+		"id:-1":                      KindUnknown,
+		"id:1.0":                     KindUnknown,
+		"id:9999999999999":           KindUnknown,
+		"ABORT:\xff\xfe":             KindUnknown,
 	} {
 		if msg, err := Decode([]byte(payload)); err != nil || msg.Kind != want {
 			t.Errorf("%q: kind %d, %v; want kind %d", payload, msg.Kind, err, want)
@@ -49,9 +55,19 @@ func TestDecodeMalformed(t *testing.T) {
 		"id:99999999":                         "tensor parallel size 99999999",
 		"\xff:1":                              "UTF-8",
 		"HB:\xff":                             "UTF-8",
-		"WRITING:":                            "request id of 0 bytes",
-		"WRITING:\xff":                        "UTF-8",
-		"WRITING:" + long:                     "request id of 4097 bytes",
+		"WRITING:":                            "epoch",
+		"WRITING:\xff":                        "epoch",
+		"WRITING:" + long:                     "epoch",
+		"CANCEL:0":                            "not a number from 1 to 2^63-1",
+		"CANCEL:-1":                           "epoch",
+		"CANCEL:9223372036854775808":          "epoch",
+		"CANCELLED:1:2":                       "epoch",
+		"DONE:1":                              "tensor parallel size",
+		"DONE:1:0":                            "tensor parallel size",
+		"DONE:x:1":                            "epoch",
+		"FAIL::x":                             "epoch",
+		"FAIL:1:\xff":                         "UTF-8",
+		"FAIL:1:" + long:                      "reason of 4097 bytes",
 		"HB:" + long:                          "limit is 4096",
 		long + ":1":                           "request id of 4097 bytes",
 		"PUSH_REG:":                           "ends too early",
@@ -105,9 +121,9 @@ func FuzzDecode(f *testing.F) {
 	f.Add(golden(f, "registration"))
 	f.Add(golden(f, "registration_wide"))
 	full := wideRegistration()
-	full.TransferID, full.TTL = "xfer", 1e9
+	full.TransferID, full.TTL, full.Epoch, full.Release = "xfer", 1e9, 1<<62, true
 	f.Add(full.Encode())
-	for _, seed := range []string{"HB:a,b", "id:1", "a:b:22", "WRITING:a", "PUSH_FAIL:x", "PUSH_REG:\x81\xa1x\x91\x91\x01", ""} {
+	for _, seed := range []string{"HB:a,b", "id:1", "a:b:22", "WRITING:1", "DONE:1:2", "CANCEL:3", "CANCELLED:4", "FAIL:5:why", "PUSH_FAIL:x", "PUSH_REG:\x81\xa1x\x91\x91\x01", ""} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, payload []byte) {
@@ -128,7 +144,15 @@ func FuzzDecode(f *testing.F) {
 		case KindCompletion:
 			again, err = Decode(Completion(msg.RequestID, msg.TPSize))
 		case KindWriting:
-			again, err = Decode(Writing(msg.RequestID))
+			again, err = Decode(Writing(msg.Epoch))
+		case KindDone:
+			again, err = Decode(Done(msg.Epoch, msg.TPSize))
+		case KindCancel:
+			again, err = Decode(Cancel(msg.Epoch))
+		case KindCancelled:
+			again, err = Decode(Cancelled(msg.Epoch))
+		case KindFailed:
+			again, err = Decode(Failed(msg.Epoch, msg.Reason))
 		}
 		if err != nil || ok && !reflect.DeepEqual(again, msg) {
 			t.Fatalf("%+v became %+v, %v", msg, again, err)

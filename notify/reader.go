@@ -245,3 +245,11 @@ func appendInt(b []byte, v int64) []byte {
 	}
 	return msgp.AppendInt64(b, v)
 }
+
+func (r *reader) bool() bool {
+	if !r.want(r.is(msgp.BoolType), "bool") {
+		return false
+	}
+	v, rest, err := msgp.ReadBoolBytes(r.b)
+	return r.done(rest, err) && v
+}

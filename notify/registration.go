@@ -36,6 +36,12 @@ type Registration struct {
 	// (a stock engine never does). It travels in whole milliseconds, rounded down, but
 	// at least one.
 	TTL time.Duration
+	// Epoch names this registration in what the two engines tell each other about it: a
+	// number that the sender uses once, below 2^63. 0: the engine knows no epochs.
+	Epoch uint64
+	// Release says that D needs nothing any more and does not wait: P may have the blocks
+	// back. It goes to whom the transfer id names.
+	Release bool
 }
 
 // The keys that stock engines read on arrival; all of them must be there.
@@ -60,7 +66,8 @@ func (r *Registration) Encode() []byte {
 	if r.TransferID != "" {
 		n++
 	}
-	if r.TTL > 0 {
+	extended := r.TTL > 0 || r.Epoch > 0 || r.Release
+	if extended {
 		n++
 	}
 	b = msgp.AppendMapHeader(b, n)
@@ -78,10 +85,32 @@ func (r *Registration) Encode() []byte {
 	if r.TransferID != "" {
 		b = appendString(b, "transfer_id", r.TransferID)
 	}
+	if extended {
+		b = r.appendExtension(msgp.AppendString(b, extensionKey))
+	}
+	return b
+}
+
+func (r *Registration) appendExtension(b []byte) []byte {
+	keys := uint32(1)
 	if r.TTL > 0 {
-		b = msgp.AppendMapHeader(msgp.AppendString(b, extensionKey), 2)
-		b = appendNumber(b, "v", extensionVersion)
+		keys++
+	}
+	if r.Epoch > 0 {
+		keys++
+	}
+	if r.Release {
+		keys++
+	}
+	b = appendNumber(msgp.AppendMapHeader(b, keys), "v", extensionVersion)
+	if r.TTL > 0 {
 		b = appendNumber(b, "ttl_ms", int(max(r.TTL.Milliseconds(), 1)))
+	}
+	if r.Epoch > 0 {
+		b = appendNumber(b, "epoch", int(r.Epoch))
+	}
+	if r.Release {
+		b = msgp.AppendBool(msgp.AppendString(b, "release"), true)
 	}
 	return b
 }
@@ -182,7 +211,7 @@ func (reg *Registration) decodeKey(r *reader, key []byte) uint {
 	case "remote_pp_size":
 		reg.RemotePPSize = r.optionalInt()
 	case extensionKey:
-		reg.TTL = r.ttl()
+		reg.decodeExtension(r)
 	default:
 		r.skip()
 	}
@@ -265,18 +294,20 @@ func (r *reader) block() uint32 {
 	}
 }
 
-// ttl reads nixlpush's own part of a registration.
-func (r *reader) ttl() time.Duration {
-	var ttl time.Duration
+// decodeExtension reads nixlpush's own part of a registration.
+func (reg *Registration) decodeExtension(r *reader) {
 	for n := r.object(math.MaxInt32); n > 0 && r.err == nil; n-- {
 		switch string(r.key()) {
 		case "ttl_ms":
-			ttl = time.Duration(r.int(0, int64(math.MaxInt64/time.Millisecond))) * time.Millisecond
+			reg.TTL = time.Duration(r.int(0, int64(math.MaxInt64/time.Millisecond))) * time.Millisecond
+		case "epoch":
+			reg.Epoch = uint64(r.int(0, math.MaxInt64))
+		case "release":
+			reg.Release = r.bool()
 		default:
 			r.skip()
 		}
 	}
-	return ttl
 }
 
 // missingKeys lists the keys whose bit is not set.

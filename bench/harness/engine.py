@@ -68,7 +68,7 @@ class Engine:
 
     def start(self):
         own = {"start_new_session": True} if self.options.own_session else {"process_group": 0}
-        with self.log.open("wb") as log:
+        with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 self._command(), env=self._environment(), stdin=subprocess.DEVNULL, stdout=log,
                 stderr=subprocess.STDOUT, **own)

@@ -105,6 +105,21 @@ func nixlpush_engine_metadata(engine C.nixlpush_handle, buf unsafe.Pointer, capa
 	})
 }
 
+//export nixlpush_engine_dump
+func nixlpush_engine_dump(engine C.nixlpush_handle, buf unsafe.Pointer, capacity C.uint64_t, length *C.uint64_t, err *C.nixlpush_error) C.int32_t {
+	return call(err, func() (int, error) {
+		e, err := lookUp[*connector.Engine](&handles, uint64(engine))
+		if err != nil {
+			return 0, err
+		}
+		text, err := e.Dump()
+		if err != nil {
+			return 0, err
+		}
+		return 0, bytesOut(text, buf, capacity, length)
+	})
+}
+
 //export nixlpush_submit
 func nixlpush_submit(engine C.nixlpush_handle, step *C.const_step, err *C.nixlpush_error) C.int32_t {
 	return call(err, func() (int, error) {

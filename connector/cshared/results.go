@@ -154,5 +154,8 @@ func statsOut(p *C.nixlpush_stats, s connector.Stats) error {
 		heartbeats_received:     C.uint64_t(s.HeartbeatsReceived),
 		leases_renewed:          C.uint64_t(s.LeasesRenewed),
 	}
+	for i, n := range s.Failures {
+		p.failures[i] = C.uint64_t(n)
+	}
 	return nil
 }

@@ -21,9 +21,10 @@ func stepIn(p *C.const_step) (connector.Step, error) {
 	}
 	a.zero("reserved of the step", p.reserved)
 	s := connector.Step{
-		Expects: expects(&a, p.expects, uint64(p.num_expects)),
-		Offers:  offers(&a, p.offers, uint64(p.num_offers)),
-		Cancels: cancels(&a, p.cancels, uint64(p.num_cancels)),
+		Expects:  expects(&a, p.expects, uint64(p.num_expects)),
+		Offers:   offers(&a, p.offers, uint64(p.num_offers)),
+		Declines: declines(&a, p.declines, uint64(p.num_declines)),
+		Cancels:  cancels(&a, p.cancels, uint64(p.num_cancels)),
 	}
 	return s, a.err
 }
@@ -57,6 +58,18 @@ func offers(a *arguments, p *C.nixlpush_offer, count uint64) (out []connector.Of
 			Blocks:     blockIDs(a, &o.blocks),
 			Tokens:     uint64(o.tokens),
 			Lease:      milliseconds(o.lease_ms),
+		})
+	})
+	return out
+}
+
+func declines(a *arguments, p *C.nixlpush_decline, count uint64) (out []connector.Decline) {
+	structs(a, "decline", p, count, maxStep, func(d *C.nixlpush_decline) {
+		a.zero("reserved", d.reserved)
+		out = append(out, connector.Decline{
+			RequestID:  a.text("request_id", d.request_id),
+			TransferID: a.text("transfer_id", d.transfer_id),
+			Why:        a.text("why", d.why),
 		})
 	})
 	return out

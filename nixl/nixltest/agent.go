@@ -21,6 +21,7 @@ type agent struct {
 	inbox      []letter       // sorted by due time, then number
 	open       int            // requests and lists not released
 	active     map[string]int // requests in progress, by peer
+	flying     []*request     // the same
 }
 
 // letter is a notification that is delivered at a time.

@@ -37,6 +37,8 @@ type Faults struct {
 	Message func(Message) (delays []time.Duration)
 	// Transfer says how a transfer goes that is being posted.
 	Transfer func(Transfer) Outcome
+	// Landing sees the memory of both sides just before the bytes of a transfer move.
+	Landing func(Transfer)
 }
 
 // Message is a notification on its way.
@@ -52,6 +54,7 @@ type Transfer struct {
 	Target    string
 	Bytes     uint64
 	Notif     []byte      // must not be changed
+	Local     []nixl.Desc // must not be changed
 	Remote    []nixl.Desc // must not be changed
 }
 
@@ -60,7 +63,7 @@ type Outcome struct {
 	// PostErr, if not nil, is returned by Post; nothing is transferred.
 	PostErr error
 	// Delay is the time from Post to the moment when the bytes land, all at once, at
-	// the first poll after it.
+	// the first poll after it or by Land.
 	Delay time.Duration
 	// Err, if not nil, is what the transfer ends with, instead of landing.
 	Err error
@@ -98,12 +101,31 @@ func (f *Fabric) Kill(name string) {
 	}
 }
 
+// Land moves the bytes of those transfers of an agent that are due, as the hardware does
+// while nobody polls. Their ends are still to be polled.
+func (f *Fabric) Land(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if a := f.agents[name]; a != nil {
+		for _, r := range a.flying {
+			r.landIfDue()
+		}
+	}
+}
+
 // living is the agent that a peer entry points to, or nil if it is gone.
 func (f *Fabric) living(p *peer) *agent {
 	if a := f.agents[p.name]; a != nil && a.incarnation == p.incarnation {
 		return a
 	}
 	return nil
+}
+
+// landing shows a transfer to who watches.
+func (f *Fabric) landing(t Transfer) {
+	if f.faults.Landing != nil {
+		f.faults.Landing(t)
+	}
 }
 
 // send puts a message into the inbox of its receiver.

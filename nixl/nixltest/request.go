@@ -2,6 +2,7 @@ package nixltest
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nixlpush/nixlpush/nixl"
@@ -34,6 +35,7 @@ type request struct {
 	phase   phase
 	err     error // of phase failed
 	outcome Outcome
+	landed  bool
 	posted  time.Time
 	took    time.Duration
 }
@@ -53,16 +55,20 @@ func (r *request) Post() (nixl.Status, error) {
 		return r.fail(nixl.ErrNotFound)
 	}
 	r.posted = time.Now()
-	r.outcome = r.agent.fabric.outcome(Transfer{
-		Op: r.op, Initiator: r.agent.name, Target: r.peer.name,
-		Bytes: r.bytes, Notif: r.notif, Remote: r.remote,
-	})
+	r.landed = false
+	r.outcome = r.agent.fabric.outcome(r.transfer())
 	if err := r.outcome.PostErr; err != nil {
 		return r.fail(err)
 	}
 	r.phase = active
 	r.agent.active[r.peer.name]++
+	r.agent.flying = append(r.agent.flying, r)
 	return r.drive()
+}
+
+func (r *request) transfer() Transfer {
+	return Transfer{Op: r.op, Initiator: r.agent.name, Target: r.peer.name,
+		Bytes: r.bytes, Notif: r.notif, Local: r.local, Remote: r.remote}
 }
 
 func (r *request) Status() (nixl.Status, error) {
@@ -91,13 +97,13 @@ func (r *request) drive() (nixl.Status, error) {
 	if target == nil {
 		return r.fail(nixl.ErrBackend)
 	}
-	if r.outcome.Never || time.Since(r.posted) < r.outcome.Delay {
+	if !r.due() {
 		return nixl.InProgress, nil
 	}
 	if r.outcome.Err != nil {
 		return r.fail(r.outcome.Err)
 	}
-	if !r.land(target) {
+	if !r.landed && !r.land(target) {
 		return r.fail(nixl.ErrBackend)
 	}
 	r.end(done)
@@ -108,6 +114,18 @@ func (r *request) drive() (nixl.Status, error) {
 	return nixl.Done, nil
 }
 
+func (r *request) due() bool {
+	return !r.outcome.Never && time.Since(r.posted) >= r.outcome.Delay
+}
+
+// landIfDue lands an active transfer without ending it.
+func (r *request) landIfDue() {
+	target := r.agent.fabric.living(r.peer)
+	if target != nil && !r.landed && r.due() && r.outcome.Err == nil {
+		r.landed = r.land(target)
+	}
+}
+
 // land copies the bytes, unless memory was deregistered since the request was made.
 func (r *request) land(target *agent) bool {
 	local, remote := r.agent.ranges(), target.ranges()
@@ -116,6 +134,7 @@ func (r *request) land(target *agent) bool {
 			return false
 		}
 	}
+	r.agent.fabric.landing(r.transfer())
 	for i := range r.local {
 		if r.op == nixl.Write {
 			move(r.remote[i].Addr, r.local[i].Addr, r.local[i].Len)
@@ -130,6 +149,7 @@ func (r *request) land(target *agent) bool {
 func (r *request) end(p phase) {
 	if r.phase == active {
 		r.agent.active[r.peer.name]--
+		r.agent.flying = slices.DeleteFunc(r.agent.flying, func(o *request) bool { return o == r })
 	}
 	r.phase = p
 }

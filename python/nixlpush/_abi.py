@@ -49,6 +49,7 @@ REASON_WRITE_FAILED = 5
 REASON_CANCELLED = 6
 REASON_CLOSED = 7
 REASON_INTERNAL = 8
+REASON_PEER = 9
 
 
 class Error(Structure):
@@ -215,6 +216,16 @@ class Offer(Structure):
     ]
 
 
+class Decline(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("reserved", c_uint32),
+        ("request_id", c_char_p),
+        ("transfer_id", c_char_p),
+        ("why", c_char_p),
+    ]
+
+
 class Step(Structure):
     _fields_ = [
         ("struct_size", c_uint32),
@@ -225,6 +236,8 @@ class Step(Structure):
         ("num_offers", c_uint64),
         ("cancels", POINTER(c_uint64)),
         ("num_cancels", c_uint64),
+        ("declines", POINTER(Decline)),
+        ("num_declines", c_uint64),
     ]
 
 
@@ -275,6 +288,7 @@ class Stats(Structure):
             "leases_renewed",
         )
     ]
+    _fields_.append(("failures", c_uint64 * 16))
 
 
 # Structs and handles are passed by address. Address parameters are plain void pointers so
@@ -289,6 +303,7 @@ PROTOTYPES: dict[str, tuple[type | None, list[type]]] = {
     "nixlpush_engine_close": (c_int32, [_HANDLE, _PTR]),
     "nixlpush_engine_register": (c_int32, [_HANDLE, _PTR, _PTR]),
     "nixlpush_engine_metadata": (c_int32, [_HANDLE, _PTR, c_uint64, _PTR, _PTR]),
+    "nixlpush_engine_dump": (c_int32, [_HANDLE, _PTR, c_uint64, _PTR, _PTR]),
     "nixlpush_submit": (c_int32, [_HANDLE, _PTR, _PTR]),
     "nixlpush_event_fd": (c_int32, [_HANDLE, _PTR]),
     "nixlpush_poll": (c_int32, [_HANDLE, _PTR, c_uint64, c_uint64, _PTR]),

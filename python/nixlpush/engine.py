@@ -4,16 +4,29 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from nixlpush import _abi, library, nixl_wheel
 from nixlpush.errors import CallError, InvalidArgumentError
 from nixlpush.handle import Handle
 from nixlpush.library import Library, error_of, new_error
 from nixlpush.steps import StepBuffer
-from nixlpush.types import Event, Expect, Layout, Offer, Options, Part, Region, StockRegion
+from nixlpush.types import (
+    REASONS,
+    Decline,
+    Event,
+    Expect,
+    Layout,
+    Offer,
+    Options,
+    Part,
+    Region,
+    StockRegion,
+)
 
 _EVENTS_PER_CALL = 64
 
@@ -60,13 +73,18 @@ class Engine(Handle):
 
     def metadata(self) -> bytes:
         """What peers need to know of this rank; to be published on a side channel."""
+        return self._bytes("nixlpush_engine_metadata")
+
+    def dump(self) -> dict[str, Any]:
+        """All that the engine holds, for people who look for what hangs. Blocks up to 1 s."""
+        return json.loads(self._bytes("nixlpush_engine_dump"))
+
+    def _bytes(self, function: str) -> bytes:
         length = ctypes.c_uint64(4096)
         while True:
             buffer = ctypes.create_string_buffer(length.value)
             try:
-                self._call(
-                    "nixlpush_engine_metadata", buffer, len(buffer), ctypes.byref(length)
-                )
+                self._call(function, buffer, len(buffer), ctypes.byref(length))
             except CallError as error:
                 if error.code != _abi.ESHORT:
                     raise
@@ -78,11 +96,12 @@ class Engine(Handle):
         expects: Sequence[Expect] = (),
         offers: Sequence[Offer] = (),
         cancels: Iterable[int] = (),
+        declines: Sequence[Decline] = (),
     ) -> None:
         """Hands over what changed in one scheduler step, all or nothing. Does not block."""
         value = self._live()
         with self._lock:
-            step = self._step.fill(expects, offers, cancels)
+            step = self._step.fill(expects, offers, cancels, declines)
             result = self._submit(value, step, self._error_ref)
             if result < 0:
                 raise error_of(result, self._error)
@@ -114,14 +133,17 @@ class Engine(Handle):
         return self._call("nixlpush_event_fd")
 
     def stats(self) -> dict[str, int]:
-        """Counters since open and what is held right now; names as in the header."""
+        """Counters since open and what is held right now; names as in the header, and
+        `failures: <reason>` for each reason."""
         value = self._live()
         stats = _abi.Stats(struct_size=ctypes.sizeof(_abi.Stats))
         error = new_error()
         result = self._stats(value, ctypes.byref(stats), ctypes.byref(error))
         if result < 0:
             raise error_of(result, error)
-        return {name: getattr(stats, name) for name, *_ in _abi.Stats._fields_[2:]}
+        counters = {name: getattr(stats, name) for name, *_ in _abi.Stats._fields_[2:-1]}
+        failures = {f"failures: {name}": stats.failures[code] for code, name in REASONS.items()}
+        return counters | failures
 
 
 def _event(event: _abi.Event) -> Event:

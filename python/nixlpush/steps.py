@@ -11,7 +11,7 @@ from sys import byteorder
 
 from nixlpush import _abi
 from nixlpush.errors import InvalidArgumentError
-from nixlpush.types import Expect, Offer
+from nixlpush.types import Decline, Expect, Offer
 
 
 def _packer(struct: type[ctypes.Structure]) -> Struct:
@@ -35,6 +35,7 @@ def _codes(struct: type[ctypes.Structure]) -> str:
 _STEP = _packer(_abi.Step)
 _EXPECT = _packer(_abi.Expect)
 _OFFER = _packer(_abi.Offer)
+_DECLINE = _packer(_abi.Decline)
 
 
 class StepBuffer:
@@ -53,21 +54,30 @@ class StepBuffer:
         self._base = ctypes.addressof(self._memory)
 
     def fill(
-        self, expects: Sequence[Expect], offers: Sequence[Offer], cancels: Iterable[int]
+        self,
+        expects: Sequence[Expect],
+        offers: Sequence[Offer],
+        cancels: Iterable[int],
+        declines: Sequence[Decline],
     ) -> int:
         """The address of the step, to be passed to nixlpush_submit; valid until the next."""
         tags = array("Q", cancels)  # once: it may be an iterator
         while True:
             try:
-                return self._fill(expects, offers, tags)
+                return self._fill(expects, offers, tags, declines)
             except BufferError:
                 self._allocate(2 * len(self._view))
 
     def _fill(
-        self, expects: Sequence[Expect], offers: Sequence[Offer], cancels: array[int]
+        self,
+        expects: Sequence[Expect],
+        offers: Sequence[Offer],
+        cancels: array[int],
+        declines: Sequence[Decline],
     ) -> int:
         first_offer = _STEP.size + _EXPECT.size * len(expects)
-        self._end = first_offer + _OFFER.size * len(offers)
+        first_decline = first_offer + _OFFER.size * len(offers)
+        self._end = first_decline + _DECLINE.size * len(declines)
         at = _STEP.size
         for expect in expects:
             self._pack_expect(at, expect)
@@ -75,6 +85,9 @@ class StepBuffer:
         for offer in offers:
             self._pack_offer(at, offer)
             at += _OFFER.size
+        for decline in declines:
+            self._pack_decline(at, decline)
+            at += _DECLINE.size
         _STEP.pack_into(
             self._memory,
             0,
@@ -86,6 +99,8 @@ class StepBuffer:
             len(offers),
             self._place(cancels.tobytes()) if cancels else 0,
             len(cancels),
+            self._base + first_decline,
+            len(declines),
         )
         return self._base
 
@@ -127,6 +142,18 @@ class StepBuffer:
             len(offer.block_counts) // 4,
             0,
             offer.tokens,
+        )
+
+    def _pack_decline(self, at: int, decline: Decline) -> None:
+        self._check(at + _DECLINE.size)
+        _DECLINE.pack_into(
+            self._memory,
+            at,
+            _DECLINE.size,
+            0,
+            self._text(decline.request_id),
+            self._text(decline.transfer_id),
+            self._text(decline.why),
         )
 
     def _text(self, text: str | None) -> int:

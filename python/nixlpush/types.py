@@ -34,6 +34,7 @@ REASONS: dict[int, str] = {
     _abi.REASON_CANCELLED: "cancelled",
     _abi.REASON_CLOSED: "closed",
     _abi.REASON_INTERNAL: "internal",
+    _abi.REASON_PEER: "given up by the peer",
 }
 
 
@@ -207,6 +208,14 @@ class Offer(NamedTuple):
     block_counts: bytes = b""
     lease_ms: int = 0
     tokens: int = 0
+
+
+class Decline(NamedTuple):
+    """P: a request that will not be offered. Its consumer is told why."""
+
+    request_id: str
+    transfer_id: str | None = None
+    why: str | None = None
 
 
 class Event(NamedTuple):

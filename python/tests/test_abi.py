@@ -27,6 +27,7 @@ STRUCTS = {
     "nixlpush_blocks": _abi.Blocks,
     "nixlpush_expect": _abi.Expect,
     "nixlpush_offer": _abi.Offer,
+    "nixlpush_decline": _abi.Decline,
     "nixlpush_step": _abi.Step,
     "nixlpush_event": _abi.Event,
     "nixlpush_stats": _abi.Stats,

@@ -16,6 +16,7 @@ from nixlpush import (
     SENT,
     Backend,
     ClosedError,
+    Decline,
     Engine,
     Expect,
     InvalidArgumentError,
@@ -29,7 +30,13 @@ from nixlpush import (
     library,
     pack_blocks,
 )
-from nixlpush._abi import REASON_DEADLINE, REASON_INCOMPATIBLE, REASON_UNREACHABLE
+from nixlpush._abi import (
+    REASON_CANCELLED,
+    REASON_DEADLINE,
+    REASON_INCOMPATIBLE,
+    REASON_PEER,
+    REASON_UNREACHABLE,
+)
 
 
 @pytest.fixture
@@ -114,6 +121,41 @@ def test_a_producer_that_never_offers(producer: Node, consumer: Node) -> None:
     assert (event.kind, event.reason) == (RECEIVE_FAILED, REASON_DEADLINE)
     assert event.message
     assert str(event).startswith("deadline: ")
+
+
+@pytest.mark.parametrize("first", ["decline", "registration"])
+def test_a_declined_request_fails_at_once(
+    producer: Node, consumer: Node, first: str
+) -> None:
+    declined = Decline("r-0000000a", why="its prefill was aborted")
+    if first == "decline":
+        producer.engine.submit(declines=[declined])
+    consumer.engine.submit(expects=[expect(1, "r-0000000b", producer, [1])])
+    if first == "registration":
+        producer.settle(registrations=1)
+        producer.engine.submit(declines=[declined])
+    (event,) = consumer.wait(timeout=1)
+    assert (event.kind, event.reason) == (RECEIVE_FAILED, REASON_PEER)
+    assert "its prefill was aborted" in event.message
+    push(producer, consumer, 2)
+
+
+def test_a_dump_tells_what_is_held(producer: Node, consumer: Node) -> None:
+    consumer.engine.submit(expects=[expect(7, "r-0000000b", producer, [1])])
+    producer.settle(registrations=1)
+    (held,) = consumer.engine.dump()["expects"]
+    assert (held["tag"], held["request"], held["state"]) == (7, "r-0000000b", "registered")
+    assert [demand["request"] for demand in producer.engine.dump()["demands"]] == ["r-0000000b"]
+
+
+def test_a_cancelled_request_ends_at_once(producer: Node, consumer: Node) -> None:
+    consumer.engine.submit(expects=[expect(1, "r-0000000b", producer, [1])])
+    producer.settle(registrations=1)
+    consumer.engine.submit(cancels=[1])
+    (event,) = consumer.wait(timeout=1)
+    assert (event.kind, event.reason) == (RECEIVE_FAILED, REASON_CANCELLED)
+    producer.settle(registrations=0)
+    push(producer, consumer, 2)
 
 
 def test_a_producer_that_is_not_there(consumer: Node) -> None:

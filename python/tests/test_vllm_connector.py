@@ -9,6 +9,7 @@ from pathlib import Path
 
 import need_vllm  # noqa: F401
 import pytest
+from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
 from vllm_harness import P_LEG, Harness, cache_config, d_leg, vllm_config, write_model
@@ -201,3 +202,28 @@ def test_older_releases_learn_of_a_rejected_request_from_its_blocks(harness: Har
     harness.worker.start_step(step)
     assert connector.get_finished(set()) == (None, {"bad"})
     assert connector.get_block_ids_with_load_errors() == set(blocks)
+
+
+def test_why_requests_failed_is_counted(harness: Harness, model: Path) -> None:
+    config = vllm_config(model)
+    harness.worker._stats = Recorder(harness.engine)
+    harness.add("d", d_leg())
+    harness.step()
+    harness.engine.received("d", ok=False)
+    harness.step()
+    stats = harness.worker.take_stats()
+    assert stats.data["failed_requests"] == ["deadline"]
+    both = NixlPushConnector.build_kv_connector_stats().aggregate(stats).aggregate(stats)
+    labels = [str(model), "0"]
+    metrics = NixlPushConnector.build_prom_metrics(
+        config,
+        {kind: kind for kind in (Gauge, Counter, Histogram)},
+        ["model_name", "engine"],
+        {0: labels},
+    )
+    metrics.observe(both.data, 0)
+    counted = REGISTRY.get_sample_value(
+        "vllm:nixlpush_failed_requests_total",
+        {"model_name": labels[0], "engine": "0", "reason": "deadline"},
+    )
+    assert counted == 2

@@ -302,8 +302,12 @@ def test_p_offers_nothing_when_it_is_aborted(harness: Harness) -> None:
     harness.add("p", dict(P_LEG))
     harness.scheduler.schedule()
     harness.abort("p")
-    assert not harness.connector.has_pending_push_work()
     assert not harness.connector.scheduler._offers
+    assert harness.connector.has_pending_push_work()
+    harness.step()
+    (declined,) = harness.engine.declines
+    assert declined == ("p", None, "it ended with abort")
+    harness.assert_idle()
 
 
 def test_p_reports_each_request_once(harness: Harness) -> None:

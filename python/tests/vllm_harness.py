@@ -36,7 +36,16 @@ from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
 
-from nixlpush import RECEIVE_FAILED, RECEIVED, SEND_FAILED, SENT, Event, Expect, Offer
+from nixlpush import (
+    RECEIVE_FAILED,
+    RECEIVED,
+    SEND_FAILED,
+    SENT,
+    Decline,
+    Event,
+    Expect,
+    Offer,
+)
 from nixlpush.vllm import NixlPushConnector, settings
 from nixlpush.vllm.worker import PushWorker
 
@@ -152,12 +161,15 @@ class FakeEngine:
         self.expects: dict[int, Expect] = {}
         self.offers: dict[int, Offer] = {}
         self.cancels: list[int] = []
+        self.declines: list[Decline] = []
         self.refuse: set[str] = set()
         self.submits = 0
         self.counters: dict[str, int] = {}
         self._events: list[Event] = []
 
-    def submit(self, expects: Any = (), offers: Any = (), cancels: Any = ()) -> None:
+    def submit(
+        self, expects: Any = (), offers: Any = (), cancels: Any = (), declines: Any = ()
+    ) -> None:
         from nixlpush import InvalidArgumentError
 
         self.submits += 1
@@ -167,6 +179,7 @@ class FakeEngine:
         self.expects.update({expect.tag: expect for expect in expects})
         self.offers.update({offer.tag: offer for offer in offers})
         self.cancels += cancels
+        self.declines += declines
 
     def end(self, tag: int, kind: int, reason: int = 0, message: str = "") -> None:
         self._events.append(

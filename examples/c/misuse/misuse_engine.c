@@ -168,6 +168,14 @@ void bad_layouts(nixlpush_handle engine) {
     WANT(submit(engine, NULL, 0, &o, 1), NIXLPUSH_EINVAL, text);              \
   } while (0)
 
+#define BAD_DECLINE(change, text)                                             \
+  do {                                                                        \
+    nixlpush_decline d = {.struct_size = sizeof d, .request_id = "r"};         \
+    nixlpush_step s = {.struct_size = sizeof s, .declines = &d, .num_declines = 1}; \
+    change;                                                                   \
+    WANT(nixlpush_submit(engine, &s, &err), NIXLPUSH_EINVAL, text);           \
+  } while (0)
+
 void bad_steps(nixlpush_handle engine) {
   static const uint32_t out_of_range[] = {1, BLOCKS, 2}, all[] = {UINT32_MAX}, two[] = {1, 2};
   nixlpush_step s = {.struct_size = 8};
@@ -208,6 +216,12 @@ void bad_steps(nixlpush_handle engine) {
   BAD_OFFER(o.blocks.ids = NULL, "block ids is NULL");
   BAD_OFFER(o.blocks.counts = all, "block ids");
   BAD_OFFER(o.blocks.ids = out_of_range, "8");
+  BAD_DECLINE(d.struct_size = 8, "struct_size");
+  BAD_DECLINE(d.request_id = NULL, "request id");
+  BAD_DECLINE(d.why = "\xff", "why is not UTF-8");
+  BAD_DECLINE(d.reserved = 1, "reserved");
+  BAD_DECLINE(s.declines = NULL, "declines is NULL");
+  BAD_DECLINE(s.num_declines = UINT64_MAX, "declines, at most");
 
   xs[1].struct_size = sizeof xs[1] + 8;
   WANT(submit(engine, xs, 2, NULL, 0), NIXLPUSH_EINVAL, "expect 1");

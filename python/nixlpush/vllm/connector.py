@@ -94,11 +94,9 @@ class NixlPushConnector(KVConnectorBase_V1, SupportsHMA):
     def build_kv_connector_stats(
         cls, data: dict[str, Any] | None = None
     ) -> KVConnectorStats | None:
-        from vllm.distributed.kv_transfer.kv_connector.v1.nixl.stats import (
-            NixlKVConnectorStats,
-        )
+        from nixlpush.vllm.prometheus import PushStats
 
-        return NixlKVConnectorStats() if data is None else NixlKVConnectorStats(data=data)
+        return PushStats() if data is None else PushStats(data=data)
 
     @classmethod
     def build_prom_metrics(
@@ -108,9 +106,9 @@ class NixlPushConnector(KVConnectorBase_V1, SupportsHMA):
         labelnames: list[str],
         per_engine_labelvalues: dict[int, list[object]],
     ) -> KVConnectorPromMetrics:
-        from vllm.distributed.kv_transfer.kv_connector.v1.nixl.stats import NixlPromMetrics
+        from nixlpush.vllm.prometheus import PushPromMetrics
 
-        return NixlPromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
+        return PushPromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
 
     # ---- Of the scheduler ----
 

@@ -10,7 +10,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorMetadata,
 )
 
-from nixlpush.types import Expect, Offer
+from nixlpush.types import Decline, Expect, Offer
 
 
 class StepMetadata(KVConnectorMetadata):
@@ -25,32 +25,41 @@ class StepMetadata(KVConnectorMetadata):
         offers: tuple[Offer, ...] = (),
         cancels: tuple[int, ...] = (),
         rejected: tuple[tuple[str, bytes], ...] = (),
+        declines: tuple[Decline, ...] = (),
     ) -> None:
         self.expects = expects
         self.offers = offers
         self.cancels = cancels
         self.rejected = rejected
+        self.declines = declines
 
     def __bool__(self) -> bool:
-        return bool(self.expects or self.offers or self.cancels or self.rejected)
+        return bool(
+            self.expects or self.offers or self.cancels or self.rejected or self.declines
+        )
 
     def __reduce__(self) -> tuple[object, ...]:
         # Named tuples would be pickled by the names of their classes, which costs more than
         # everything else here.
         if not self:
             return StepMetadata, ()
-        plain = tuple(map(tuple, self.expects)), tuple(map(tuple, self.offers))
+        plain = (tuple(map(tuple, list_)) for list_ in (self.expects, self.offers, self.declines))
         return _restore, (*plain, self.cancels, self.rejected)
 
 
 def _restore(
     expects: tuple[tuple, ...],
     offers: tuple[tuple, ...],
+    declines: tuple[tuple, ...],
     cancels: tuple[int, ...],
     rejected: tuple[tuple[str, bytes], ...],
 ) -> StepMetadata:
     return StepMetadata(
-        tuple(map(Expect._make, expects)), tuple(map(Offer._make, offers)), cancels, rejected
+        tuple(map(Expect._make, expects)),
+        tuple(map(Offer._make, offers)),
+        cancels,
+        rejected,
+        tuple(map(Decline._make, declines)),
     )
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from vllm.v1.request import RequestStatus
 
 from nixlpush.sidechannel import SideChannel
-from nixlpush.types import Expect, Offer, pack_blocks
+from nixlpush.types import Decline, Expect, Offer, pack_blocks
 from nixlpush.vllm import params as transfer_params
 from nixlpush.vllm import releases
 from nixlpush.vllm.blocklists import BlockLists
@@ -79,6 +79,7 @@ class PushScheduler:
         self._offers: list[Offer] = []
         self._cancels: list[int] = []
         self._rejected: list[tuple[str, bytes]] = []
+        self._declines: list[Decline] = []
 
     # ---- Side channel ----
 
@@ -205,29 +206,34 @@ class PushScheduler:
             return False, None
         self._withdraw(request.request_id)
         params["do_remote_prefill"] = False
-        if not params.get("do_remote_decode") or request.status not in _FINISHED:
+        if not params.get("do_remote_decode"):
+            return False, None
+        if request.status not in _FINISHED:
+            self._decline(request, params, f"it ended with {request.get_finished_reason()}")
             return False, None
         groups = self._block_lists.of(block_ids)
         hold = any(groups)
         if hold:
             self._offer(request, params, groups)
+        else:
+            self._decline(request, params, "it has no blocks")
         return hold, self._params_for_consumer(request, params, groups, hold)
+
+    def _decline(self, request: Request, params: dict[str, Any], why: str) -> None:
+        """Lets the workers tell the consumer that no KV will come."""
+        transfer_id = _transfer_id(request, params)
+        self._declines.append(Decline(request.request_id, transfer_id, why))
 
     def _offer(
         self, request: Request, params: dict[str, Any], groups: tuple[list[int], ...]
     ) -> None:
         request_id = request.request_id
-        try:
-            transfer_id = transfer_params.transfer_id(params)
-        except ValueError as error:
-            logger.error("kv_transfer_params of request %s: %s; ignored", request_id, error)
-            transfer_id = None
         self._sends.add(request_id)
         self._offers.append(
             Offer(
                 next(self._tags),
                 request_id,
-                transfer_id,
+                _transfer_id(request, params),
                 *pack_blocks(groups),
                 tokens=request.num_computed_tokens,
             )
@@ -261,6 +267,7 @@ class PushScheduler:
             tuple(self._offers),
             tuple(self._cancels),
             tuple(self._rejected),
+            tuple(self._declines),
         )
         self._reset()
         return metadata
@@ -276,7 +283,22 @@ class PushScheduler:
         return bool(self._sends) or self._has_changes()
 
     def _has_changes(self) -> bool:
-        return bool(self._expects or self._offers or self._cancels or self._rejected)
+        return bool(
+            self._expects
+            or self._offers
+            or self._cancels
+            or self._rejected
+            or self._declines
+        )
+
+
+def _transfer_id(request: Request, params: dict[str, Any]) -> str | None:
+    """What pairs the legs if the router gave it; a malformed one is left out."""
+    try:
+        return transfer_params.transfer_id(params)
+    except ValueError as error:
+        logger.error("kv_transfer_params of request %s: %s; ignored", request.request_id, error)
+        return None
 
 
 def _expect(

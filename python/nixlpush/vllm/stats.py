@@ -7,10 +7,10 @@ import time
 from typing import TYPE_CHECKING
 
 from nixlpush.engine import Engine
-from nixlpush.types import Event
+from nixlpush.types import REASONS, Event
 
 if TYPE_CHECKING:
-    from vllm.distributed.kv_transfer.kv_connector.v1.nixl.stats import NixlKVConnectorStats
+    from nixlpush.vllm.prometheus import PushStats
 
 # vLLM's name of a list with one entry per failure: the engine's counter.
 _COUNTERS = {
@@ -28,12 +28,10 @@ class Recorder:
     writes, which is P."""
 
     def __init__(self, engine: Engine) -> None:
-        from vllm.distributed.kv_transfer.kv_connector.v1.nixl.stats import (
-            NixlKVConnectorStats,
-        )
+        from nixlpush.vllm.prometheus import PushStats
 
         self._engine = engine
-        self._stats: NixlKVConnectorStats = NixlKVConnectorStats()
+        self._stats: PushStats = PushStats()
         self._seen = engine.stats()
         self._next_look = 0.0
         self._empty = True
@@ -46,7 +44,12 @@ class Recorder:
         data["num_descriptors"].append(event.descriptors)
         self._empty = False
 
-    def take(self) -> NixlKVConnectorStats | None:
+    def failed(self, reason: int) -> None:
+        """Records that a request was not sent or not received."""
+        self._stats.data["failed_requests"].append(REASONS[reason])
+        self._empty = False
+
+    def take(self) -> PushStats | None:
         """What happened since the last call; None if nothing. Called every step."""
         now = time.monotonic()
         if now >= self._next_look:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from nixlpush.engine import Engine
 from nixlpush.errors import CallError
-from nixlpush.types import RECEIVED, SENT, Event, Expect, Offer, Options, unpack_ids
+from nixlpush.types import RECEIVED, SENT, Decline, Event, Expect, Offer, Options, unpack_ids
 from nixlpush.vllm import compat, layout
 from nixlpush.vllm.metadata import HandshakeMetadata, StepMetadata
 from nixlpush.vllm.ranks import rank_of
@@ -20,8 +20,9 @@ from nixlpush.vllm.stats import Recorder
 if TYPE_CHECKING:
     import torch
     from vllm.config import VllmConfig
-    from vllm.distributed.kv_transfer.kv_connector.v1.nixl.stats import NixlKVConnectorStats
     from vllm.v1.kv_cache_interface import KVCacheConfig
+
+    from nixlpush.vllm.prometheus import PushStats
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +112,7 @@ class PushWorker:
         for offer in step.offers:
             self._pending[offer.tag] = offer
         try:
-            self._submit(step.expects, step.offers, step.cancels)
+            self._submit(step.expects, step.offers, step.cancels, step.declines)
         except CallError:
             self._submit_one_by_one(step)
 
@@ -120,10 +121,11 @@ class PushWorker:
         expects: tuple[Expect, ...] = (),
         offers: tuple[Offer, ...] = (),
         cancels: tuple[int, ...] = (),
+        declines: tuple[Decline, ...] = (),
     ) -> None:
         if self._engine is None:
             raise RuntimeError("a step before register_kv_caches or after shutdown")
-        self._engine.submit(expects, offers, cancels)
+        self._engine.submit(expects, offers, cancels, declines)
 
     def _submit_one_by_one(self, step: StepMetadata) -> None:
         """A step is taken wholly or not at all; this finds out which entry is at fault."""
@@ -141,6 +143,11 @@ class PushWorker:
             except CallError as error:
                 logger.error("cannot send request %s: %s", offer.request_id, error)
                 self._end(offer.tag, ok=False)
+        for decline in step.declines:
+            try:
+                self._submit(declines=(decline,))
+            except CallError as error:
+                logger.error("cannot decline request %s: %s", decline.request_id, error)
         try:
             self._submit(cancels=tuple(cancels))
         except CallError as error:
@@ -162,6 +169,8 @@ class PushWorker:
         if event.kind == SENT and self._stats is not None:
             self._stats.sent(event)
         elif event.failed:
+            if self._stats is not None:
+                self._stats.failed(event.reason)
             verb = "sent" if isinstance(entry, Offer) else "received"
             logger.warning("KV of request %s was not %s: %s", entry.request_id, verb, event)
 
@@ -180,7 +189,7 @@ class PushWorker:
             self._results.failed.add(request_id)
             self._results.lost_blocks.update(unpack_ids(block_ids))
 
-    def take_stats(self) -> NixlKVConnectorStats | None:
+    def take_stats(self) -> PushStats | None:
         return self._stats.take() if self._stats is not None else None
 
 

@@ -1,0 +1,60 @@
+package connector
+
+import "time"
+
+// misfortunes are what happens to whole engines, at moments that are drawn beforehand.
+func (s *sim) misfortunes() {
+	for range s.rates.kills {
+		s.strike(func(e *simEngine) {
+			e.kill()
+			s.rise(e)
+		})
+	}
+	for range s.rates.closes {
+		s.strike(func(e *simEngine) {
+			e.close()
+			s.rise(e)
+		})
+	}
+	for range s.rates.stops {
+		s.strike(func(e *simEngine) {
+			d := between(s.rng, 5*time.Millisecond, 300*time.Millisecond)
+			if s.rng.IntN(3) == 0 {
+				d = between(s.rng, 300*time.Millisecond, 2500*time.Millisecond)
+			}
+			e.stop(d)
+		})
+	}
+	for range s.rates.deaf {
+		s.strike(func(e *simEngine) {
+			d := upTo(s.rng, 400*time.Millisecond)
+			s.tell(e.name, "does not look at events for %v", d)
+			s.tally.fault("events not polled")
+			e.deaf = time.Now().Add(d)
+			e.delay(d)
+		})
+	}
+	for range s.rates.strangers {
+		s.after(upTo(s.rng, s.traffic+simReceive), s.stranger)
+	}
+}
+
+// strike does something to one of the engines that are up.
+func (s *sim) strike(what func(*simEngine)) {
+	s.after(upTo(s.rng, s.traffic+simReceive), func() {
+		if e := s.engines[s.rng.IntN(len(s.engines))]; e.up() && !e.standing() {
+			what(e)
+		}
+	})
+}
+
+// rise starts an engine again, some time after it has gone down.
+func (s *sim) rise(e *simEngine) {
+	s.after(upTo(s.rng, 100*time.Millisecond), func() {
+		if e.state.Load() == simClosing {
+			s.rise(e)
+			return
+		}
+		e.boot()
+	})
+}
