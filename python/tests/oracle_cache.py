@@ -113,8 +113,8 @@ class Cached(NamedTuple):
 
     @property
     def name(self) -> str:
-        last = {"indexer": "indexer.k_cache", "states": "mixer"}.get(self.kind, "self_attn.attn")
-        return f"model.layers.{self.layer}.{last}"
+        names = {"indexer": "indexer.k_cache", "states": "mixer"}
+        return f"model.layers.{self.layer}.{names.get(self.kind, 'self_attn.attn')}"
 
 
 class Lists(NamedTuple):
@@ -289,13 +289,17 @@ def fill(ranks: list[RankCache], geometry: Geometry, seed: int) -> None:
         for cached in group:
             for rank in ranks:
                 for key, element in rank.elements(cached).items():
-                    generator = np.random.default_rng(crc32(repr((seed, cached, key)).encode()))
+                    generator = np.random.default_rng(_seed(seed, cached, key))
                     limits = np.iinfo(element.dtype)
                     values = generator.integers(
                         limits.min, limits.max, element.shape, element.dtype, endpoint=True
                     )
                     of_kind = slice(None, None, STATE_EVERY if cached.kind == "states" else 1)
                     element[of_kind] = values[of_kind]
+
+
+def _seed(*of: object) -> int:
+    return crc32(repr(of).encode())
 
 
 def move(
@@ -309,8 +313,8 @@ def move(
         for cached in group:
             theirs, ours = (_in_memory(geometry, cached, its) for its in ids)
             for key, element in target.elements(cached).items():
-                holders = [elements for s in sources if key in (elements := s.elements(cached))]
-                element[ours] = holders[0][key][theirs]
+                holder = next(s for s in sources if key in s.elements(cached))
+                element[ours] = holder.elements(cached)[key][theirs]
 
 
 def mark_slack(geometry: Geometry, target: RankCache, ids: list[list[int]]) -> None:

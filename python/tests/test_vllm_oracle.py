@@ -126,7 +126,6 @@ GEOMETRIES = [
             ("LBNHC", "-mla", 2, 1, MLA),
             ("BLHNC", "", 2, 2, {}),
             ("BLHNC", "-tp2-to-tp1", 2, 1, {}),
-            ("BLNHC", "", 2, 2, {}),
             ("BLHNC", "-mla", 1, 2, MLA),
         ]
     ),
@@ -231,7 +230,7 @@ class Engines:
                     Described(rank),
                     channel,
                     compat_hash="same",
-                    receive_timeout_ms=5000,
+                    receive_timeout_ms=20_000,
                     tp_rank=rank.tp_rank,
                     tp_size=rank.tp_size,
                     pp_rank=rank.pp_rank,
@@ -276,7 +275,7 @@ class Engines:
 
     @staticmethod
     def _end(nodes: list[Node], tag: int, kind: int) -> list[Event]:
-        events = [event for node in nodes for event in node.wait(timeout=10)]
+        events = [event for node in nodes for event in node.wait(timeout=30)]
         assert [(event.tag, event.kind) for event in events] == [(tag, kind)] * len(nodes), [
             str(event) for event in events
         ]
