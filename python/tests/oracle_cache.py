@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import tee
 from math import ceil
 from pathlib import Path
@@ -56,6 +56,7 @@ class Geometry:
     p_pp: int = 1
     heads: int = 4  # KV heads of the whole model
     block: int = 16  # tokens of a block id
+    d_block: int = 0  # and on D; 0: the same
     kernel: int = 0  # tokens of a block in memory; 0: the same
     layout: str = "LBHNC"
     mla: bool = False
@@ -63,12 +64,18 @@ class Geometry:
     hybrid: bool = False
     states: bool = False
     states_first: bool = False  # in the model's first layer
+    cached_prefixes: bool = True  # D may have some
     window_heads: int = 0  # of layers with a window; 0: as the others
     apart: bool = False  # groups do not share memory
     attention: str = "FLASH_ATTN"  # vLLM's name of the backend; it tells what a block holds
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def of_d(self) -> Geometry:
+        """D's own block size for that of both."""
+        return replace(self, block=self.d_block or self.block, d_block=0)
 
     @property
     def per_id(self) -> int:
@@ -166,6 +173,7 @@ class RankCache:
     ) -> VllmConfig:
         config = vllm_config(model, engine_id=engine_id)
         config.cache_config.block_size = geometry.block
+        config.cache_config.enable_prefix_caching = geometry.cached_prefixes
         config.cache_config.num_gpu_blocks_override = num_blocks
         config.cache_config.kv_cache_layout = geometry.layout
         parallel = config.parallel_config
@@ -308,10 +316,14 @@ def move(
     target: RankCache,
     pairs: list[tuple[list[int], list[int]]],
 ) -> None:
-    """What a push means, element by element: `pairs` are block ids of P and of D, by group."""
-    for group, ids in zip(geometry.groups, pairs):
+    """What a push means, element by element: `pairs` are block ids of P and of D, by group.
+    Where more blocks in memory belong to them on one side, the last ones are not used yet."""
+    for group, (p_ids, d_ids) in zip(geometry.groups, pairs):
         for cached in group:
-            theirs, ours = (_in_memory(geometry, cached, its) for its in ids)
+            theirs = _in_memory(geometry, cached, p_ids)
+            ours = _in_memory(geometry.of_d, cached, d_ids)
+            count = min(len(theirs), len(ours))
+            theirs, ours = theirs[:count], ours[:count]
             for key, element in target.elements(cached).items():
                 holder = next(s for s in sources if key in s.elements(cached))
                 element[ours] = holder.elements(cached)[key][theirs]
@@ -326,7 +338,7 @@ def mark_slack(geometry: Geometry, target: RankCache, ids: list[list[int]]) -> N
         for value, layers in ((-1, others), (0, group)):
             for cached in layers:
                 for element in target.elements(cached).values():
-                    element[_in_memory(geometry, cached, its)] = np.array(value).astype(
+                    element[_in_memory(geometry.of_d, cached, its)] = np.array(value).astype(
                         element.dtype
                     )
 
@@ -342,7 +354,8 @@ def draw(geometry: Geometry, rng: random.Random) -> Lists:
     on D, and D has a prefix of any length already."""
     tokens = rng.randint(1, MOST_BLOCKS * geometry.block)
     count = ceil(tokens / geometry.block)
-    hit = rng.choice([0, rng.randrange(count)])
+    d_count = ceil(tokens / geometry.of_d.block)
+    hit = rng.choice([0, rng.randrange(count)]) if geometry.cached_prefixes else 0
     source_ids, target_ids = _ids(rng, P_BLOCKS), _ids(rng, D_BLOCKS)
     if geometry.states:
         source_ids, source_states = _part(source_ids)
@@ -356,7 +369,7 @@ def draw(geometry: Geometry, rng: random.Random) -> Lists:
         past = max(0, tokens - window + 1) // geometry.block if window else 0
         past = min(past, count - 1)
         source.append([0] * past + [next(source_ids) for _ in range(count - past)])
-        kept = count - max(hit, past - rng.randint(0, 1) if past else 0)
+        kept = d_count - max(hit, past - rng.randint(0, 1) if past else 0)
         target.append([next(target_ids) for _ in range(kept)])
     return Lists(tokens, source, target)
 

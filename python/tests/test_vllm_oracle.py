@@ -48,6 +48,8 @@ from nixlpush.vllm import layout
 DERIVED = 40  # requests that are pushed to and from derived caches
 
 MLA = {"mla": True, "heads": 1, "attention": "FLASHMLA"}
+# vLLM's worker wants it where kernel blocks divide unequal blocks.
+UNCACHED = {"kernel": 16, "cached_prefixes": False}
 
 GEOMETRIES = [
     Geometry("tp1"),
@@ -121,6 +123,8 @@ GEOMETRIES = [
             ("LBHNC", "-mla", 2, 1, MLA),
             ("LBHNC", "-mla-tp1-to-tp2", 1, 2, MLA),
             ("LBHNC", "-kernel-blocks", 2, 1, {"block": 32, "kernel": 16}),
+            ("LBHNC", "-blocks-of-64-to-32", 2, 1, {"block": 64, "d_block": 32, **UNCACHED}),
+            ("LBHNC", "-blocks-of-32-to-48", 1, 2, {"block": 32, "d_block": 48, **UNCACHED}),
             ("LBHNC", "-first", 2, 1, {"states_first": True}),
             ("LBNHC", "", 2, 2, {}),
             ("LBNHC", "-mla", 2, 1, MLA),
