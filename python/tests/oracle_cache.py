@@ -63,9 +63,9 @@ class Geometry:
     indexer: bool = False  # beside each latent, with pages of its own size
     hybrid: bool = False
     states: bool = False
-    states_first: bool = False  # in the model's first layer
+    swapped: bool = False  # the first layer is one of the second group
     cached_prefixes: bool = True  # D may have some
-    window_heads: int = 0  # of layers with a window; 0: as the others
+    window_heads: int = 0  # of layers with a window; 0: they are as the others
     apart: bool = False  # groups do not share memory
     attention: str = "FLASH_ATTN"  # vLLM's name of the backend; it tells what a block holds
 
@@ -90,7 +90,7 @@ class Geometry:
         first, others = range(0, LAYERS, 2), range(1, LAYERS, 2)
         if not self.hybrid and not self.states:
             first, others = range(LAYERS), range(0)
-        if self.states_first:
+        if self.swapped:
             first, others = others, first
         groups = [
             [Cached(layer, attention) for layer in first],
@@ -102,9 +102,9 @@ class Geometry:
 
     def heads_of(self, kind: str) -> int:
         """Heads of such a layer in the whole model."""
-        if self.mla:
-            return 1
-        return self.window_heads or self.heads if kind == "window" else self.heads
+        if kind == "window" and self.window_heads:
+            return self.window_heads
+        return 1 if self.mla else self.heads
 
     @property
     def windows(self) -> list[int]:
@@ -265,13 +265,16 @@ def _spec(geometry: Geometry, kind: str, tp: int) -> Any:
         "num_kv_heads": max(1, geometry.heads_of(kind) // tp),
         "head_size": LATENT_SIZE if geometry.mla else HEAD_SIZE,
     }
+    latents = geometry.mla and not geometry.window_heads
     match kind:
         case "latent":
             return MLAAttentionSpec(**common)
         case "indexer":
             return MLAAttentionSpec(**common | {"head_size": INDEX_SIZE})
         case "window":
-            spec = SlidingWindowMLASpec if geometry.mla else SlidingWindowSpec
+            if not latents:
+                common["head_size"] = HEAD_SIZE
+            spec = SlidingWindowMLASpec if latents else SlidingWindowSpec
             return spec(sliding_window=geometry.windows[1], **common)
         case "states":
             return _states(_spec(geometry, geometry.groups[0][0].kind, tp), tp)

@@ -107,6 +107,15 @@ GEOMETRIES = [
             ("-hybrid-pp2", 2, 1, 2, {"hybrid": True}),
         ]
     ),
+    Geometry("BLHNC-beside-latents", layout="BLHNC", hybrid=True, window_heads=4, **MLA),
+    Geometry(
+        "BLHNC-before-latents",
+        layout="BLHNC",
+        hybrid=True,
+        window_heads=4,
+        swapped=True,
+        **MLA,
+    ),
     *(
         Geometry(f"{layout}-indexer{name}", p, d, pp, layout=layout, indexer=True, **MLA)
         for layout in ("LBHNC", "LBNHC", "BLHNC", "BLNHC")
@@ -125,7 +134,7 @@ GEOMETRIES = [
             ("LBHNC", "-kernel-blocks", 2, 1, {"block": 32, "kernel": 16}),
             ("LBHNC", "-blocks-of-64-to-32", 2, 1, {"block": 64, "d_block": 32, **UNCACHED}),
             ("LBHNC", "-blocks-of-32-to-48", 1, 2, {"block": 32, "d_block": 48, **UNCACHED}),
-            ("LBHNC", "-first", 2, 1, {"states_first": True}),
+            ("LBHNC", "-first", 2, 1, {"swapped": True}),
             ("LBNHC", "", 2, 2, {}),
             ("LBNHC", "-mla", 2, 1, MLA),
             ("BLHNC", "", 2, 2, {}),
@@ -166,7 +175,7 @@ LACKING = [
     # A head that several ranks of D hold goes to one of them.
     Geometry("states-more-ranks-than-heads-on-d", 1, 4, heads=2, states=True),
     # States with no attention at their address are taken to have no other layer between them.
-    Geometry("BLHNC-states-first", layout="BLHNC", states=True, states_first=True),
+    Geometry("BLHNC-states-first", layout="BLHNC", states=True, swapped=True),
     Geometry("BLNHC-states", 2, 2, layout="BLNHC", states=True),
     # The first page at an address is taken to be as large as the others there.
     Geometry("BLHNC-unequal-pages", layout="BLHNC", hybrid=True, window_heads=8),
