@@ -77,7 +77,7 @@ class Node:
             library_path=library_path,
         )
         self.engine.register(self.cache.layout())
-        self._rank = {"pp_rank": options.get("pp_rank", 0), "tp_rank": options.get("tp_rank", 0)}
+        self._rank = {name: options.get(name, 0) for name in ("pp_rank", "tp_rank")}
         self.publish(self.engine.metadata())
 
     def publish(self, metadata: bytes) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import tee
 from math import ceil
 from pathlib import Path
@@ -56,19 +56,26 @@ class Geometry:
     p_pp: int = 1
     heads: int = 4  # KV heads of the whole model
     block: int = 16  # tokens of a block id
+    d_block: int = 0  # and on D; 0: the same
     kernel: int = 0  # tokens of a block in memory; 0: the same
     layout: str = "LBHNC"
     mla: bool = False
     indexer: bool = False  # beside each latent, with pages of its own size
     hybrid: bool = False
     states: bool = False
-    states_first: bool = False  # in the model's first layer
-    window_heads: int = 0  # of layers with a window; 0: as the others
+    swapped: bool = False  # the first layer is one of the second group
+    cached_prefixes: bool = True  # D may have some
+    window_heads: int = 0  # of layers with a window; 0: they are as the others
     apart: bool = False  # groups do not share memory
     attention: str = "FLASH_ATTN"  # vLLM's name of the backend; it tells what a block holds
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def of_d(self) -> Geometry:
+        """D's own block size for that of both."""
+        return replace(self, block=self.d_block or self.block, d_block=0)
 
     @property
     def per_id(self) -> int:
@@ -83,7 +90,7 @@ class Geometry:
         first, others = range(0, LAYERS, 2), range(1, LAYERS, 2)
         if not self.hybrid and not self.states:
             first, others = range(LAYERS), range(0)
-        if self.states_first:
+        if self.swapped:
             first, others = others, first
         groups = [
             [Cached(layer, attention) for layer in first],
@@ -95,9 +102,9 @@ class Geometry:
 
     def heads_of(self, kind: str) -> int:
         """Heads of such a layer in the whole model."""
-        if self.mla:
-            return 1
-        return self.window_heads or self.heads if kind == "window" else self.heads
+        if kind == "window" and self.window_heads:
+            return self.window_heads
+        return 1 if self.mla else self.heads
 
     @property
     def windows(self) -> list[int]:
@@ -113,8 +120,8 @@ class Cached(NamedTuple):
 
     @property
     def name(self) -> str:
-        last = {"indexer": "indexer.k_cache", "states": "mixer"}.get(self.kind, "self_attn.attn")
-        return f"model.layers.{self.layer}.{last}"
+        names = {"indexer": "indexer.k_cache", "states": "mixer"}
+        return f"model.layers.{self.layer}.{names.get(self.kind, 'self_attn.attn')}"
 
 
 class Lists(NamedTuple):
@@ -166,6 +173,7 @@ class RankCache:
     ) -> VllmConfig:
         config = vllm_config(model, engine_id=engine_id)
         config.cache_config.block_size = geometry.block
+        config.cache_config.enable_prefix_caching = geometry.cached_prefixes
         config.cache_config.num_gpu_blocks_override = num_blocks
         config.cache_config.kv_cache_layout = geometry.layout
         parallel = config.parallel_config
@@ -257,13 +265,16 @@ def _spec(geometry: Geometry, kind: str, tp: int) -> Any:
         "num_kv_heads": max(1, geometry.heads_of(kind) // tp),
         "head_size": LATENT_SIZE if geometry.mla else HEAD_SIZE,
     }
+    latents = geometry.mla and not geometry.window_heads
     match kind:
         case "latent":
             return MLAAttentionSpec(**common)
         case "indexer":
             return MLAAttentionSpec(**common | {"head_size": INDEX_SIZE})
         case "window":
-            spec = SlidingWindowMLASpec if geometry.mla else SlidingWindowSpec
+            if not latents:
+                common["head_size"] = HEAD_SIZE
+            spec = SlidingWindowMLASpec if latents else SlidingWindowSpec
             return spec(sliding_window=geometry.windows[1], **common)
         case "states":
             return _states(_spec(geometry, geometry.groups[0][0].kind, tp), tp)
@@ -289,7 +300,7 @@ def fill(ranks: list[RankCache], geometry: Geometry, seed: int) -> None:
         for cached in group:
             for rank in ranks:
                 for key, element in rank.elements(cached).items():
-                    generator = np.random.default_rng(crc32(repr((seed, cached, key)).encode()))
+                    generator = np.random.default_rng(_seed(seed, cached, key))
                     limits = np.iinfo(element.dtype)
                     values = generator.integers(
                         limits.min, limits.max, element.shape, element.dtype, endpoint=True
@@ -298,19 +309,27 @@ def fill(ranks: list[RankCache], geometry: Geometry, seed: int) -> None:
                     element[of_kind] = values[of_kind]
 
 
+def _seed(*of: object) -> int:
+    return crc32(repr(of).encode())
+
+
 def move(
     geometry: Geometry,
     sources: list[RankCache],
     target: RankCache,
     pairs: list[tuple[list[int], list[int]]],
 ) -> None:
-    """What a push means, element by element: `pairs` are block ids of P and of D, by group."""
-    for group, ids in zip(geometry.groups, pairs):
+    """What a push means, element by element: `pairs` are block ids of P and of D, by group.
+    Where more blocks in memory belong to them on one side, the last ones are not used yet."""
+    for group, (p_ids, d_ids) in zip(geometry.groups, pairs):
         for cached in group:
-            theirs, ours = (_in_memory(geometry, cached, its) for its in ids)
+            theirs = _in_memory(geometry, cached, p_ids)
+            ours = _in_memory(geometry.of_d, cached, d_ids)
+            count = min(len(theirs), len(ours))
+            theirs, ours = theirs[:count], ours[:count]
             for key, element in target.elements(cached).items():
-                holders = [elements for s in sources if key in (elements := s.elements(cached))]
-                element[ours] = holders[0][key][theirs]
+                holder = next(s for s in sources if key in s.elements(cached))
+                element[ours] = holder.elements(cached)[key][theirs]
 
 
 def mark_slack(geometry: Geometry, target: RankCache, ids: list[list[int]]) -> None:
@@ -322,7 +341,7 @@ def mark_slack(geometry: Geometry, target: RankCache, ids: list[list[int]]) -> N
         for value, layers in ((-1, others), (0, group)):
             for cached in layers:
                 for element in target.elements(cached).values():
-                    element[_in_memory(geometry, cached, its)] = np.array(value).astype(
+                    element[_in_memory(geometry.of_d, cached, its)] = np.array(value).astype(
                         element.dtype
                     )
 
@@ -338,7 +357,8 @@ def draw(geometry: Geometry, rng: random.Random) -> Lists:
     on D, and D has a prefix of any length already."""
     tokens = rng.randint(1, MOST_BLOCKS * geometry.block)
     count = ceil(tokens / geometry.block)
-    hit = rng.choice([0, rng.randrange(count)])
+    d_count = ceil(tokens / geometry.of_d.block)
+    hit = rng.choice([0, rng.randrange(count)]) if geometry.cached_prefixes else 0
     source_ids, target_ids = _ids(rng, P_BLOCKS), _ids(rng, D_BLOCKS)
     if geometry.states:
         source_ids, source_states = _part(source_ids)
@@ -352,7 +372,7 @@ def draw(geometry: Geometry, rng: random.Random) -> Lists:
         past = max(0, tokens - window + 1) // geometry.block if window else 0
         past = min(past, count - 1)
         source.append([0] * past + [next(source_ids) for _ in range(count - past)])
-        kept = count - max(hit, past - rng.randint(0, 1) if past else 0)
+        kept = d_count - max(hit, past - rng.randint(0, 1) if past else 0)
         target.append([next(target_ids) for _ in range(kept)])
     return Lists(tokens, source, target)
 

@@ -43,7 +43,7 @@ class World:
             for rank in range(tp)
         ]
         self.targets = [
-            RankCache(geometry, model, f"d-{name}", D_BLOCKS, (rank, geometry.d_tp))
+            RankCache(geometry.of_d, model, f"d-{name}", D_BLOCKS, (rank, geometry.d_tp))
             for rank in range(geometry.d_tp)
         ]
         fill(self.sources, geometry, 1)
@@ -129,11 +129,11 @@ def _source(world: World, address: int, length: int) -> np.ndarray:
 
 
 def meant(world: World, lists: Lists) -> list[np.ndarray]:
-    """D's memory, by rank, as it must become: the ends of both lists belong together."""
-    pairs = [
-        (source[len(source) - len(target) :], target)
-        for source, target in zip(lists.source, lists.target)
-    ]
+    """D's memory, by rank, as it must become: the ends of both lists belong together; with
+    unequal blocks and nothing cached, the beginnings."""
+    pairs = list(zip(lists.source, lists.target))
+    if not world.geometry.d_block:
+        pairs = [(source[len(source) - len(target) :], target) for source, target in pairs]
     world.reset()
     for target in world.targets:
         move(world.geometry, world.sources, target, pairs)

@@ -161,7 +161,7 @@ def test_what_is_supported(model: Path, specs: tuple[KVCacheSpec, ...]) -> None:
         ),
         ("kv_both", {"prefill_context_parallel_size": 4}, [SPEC], "prefill_context_parallel"),
         ("kv_consumer", {"pipeline_parallel_size": 3}, [SPEC], "=3 with kv_role=kv_consumer"),
-        ("kv_both", {"pipeline_parallel_size": 2}, [SPEC], "kv_role=kv_both, only kv_producer"),
+        ("kv_both", {"pipeline_parallel_size": 2}, [SPEC], "=2 with kv_role=kv_both"),
         ("kv_both", {}, [SPEC] * 65, "65 groups"),
         ("kv_both", {}, [SPEC, CHUNKED], "layers with ChunkedLocalAttentionSpec"),
         ("kv_both", {}, [replace(LATENT, tokens_per_state=4)], "one entry for several tokens"),

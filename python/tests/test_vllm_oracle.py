@@ -48,6 +48,8 @@ from nixlpush.vllm import layout
 DERIVED = 40  # requests that are pushed to and from derived caches
 
 MLA = {"mla": True, "heads": 1, "attention": "FLASHMLA"}
+# vLLM's worker wants it where kernel blocks divide unequal blocks.
+UNCACHED = {"kernel": 16, "cached_prefixes": False}
 
 GEOMETRIES = [
     Geometry("tp1"),
@@ -105,6 +107,15 @@ GEOMETRIES = [
             ("-hybrid-pp2", 2, 1, 2, {"hybrid": True}),
         ]
     ),
+    Geometry("BLHNC-beside-latents", layout="BLHNC", hybrid=True, window_heads=4, **MLA),
+    Geometry(
+        "BLHNC-before-latents",
+        layout="BLHNC",
+        hybrid=True,
+        window_heads=4,
+        swapped=True,
+        **MLA,
+    ),
     *(
         Geometry(f"{layout}-indexer{name}", p, d, pp, layout=layout, indexer=True, **MLA)
         for layout in ("LBHNC", "LBNHC", "BLHNC", "BLNHC")
@@ -121,12 +132,13 @@ GEOMETRIES = [
             ("LBHNC", "-mla", 2, 1, MLA),
             ("LBHNC", "-mla-tp1-to-tp2", 1, 2, MLA),
             ("LBHNC", "-kernel-blocks", 2, 1, {"block": 32, "kernel": 16}),
-            ("LBHNC", "-first", 2, 1, {"states_first": True}),
+            ("LBHNC", "-blocks-of-64-to-32", 2, 1, {"block": 64, "d_block": 32, **UNCACHED}),
+            ("LBHNC", "-blocks-of-32-to-48", 1, 2, {"block": 32, "d_block": 48, **UNCACHED}),
+            ("LBHNC", "-first", 2, 1, {"swapped": True}),
             ("LBNHC", "", 2, 2, {}),
             ("LBNHC", "-mla", 2, 1, MLA),
             ("BLHNC", "", 2, 2, {}),
             ("BLHNC", "-tp2-to-tp1", 2, 1, {}),
-            ("BLNHC", "", 2, 2, {}),
             ("BLHNC", "-mla", 1, 2, MLA),
         ]
     ),
@@ -163,7 +175,7 @@ LACKING = [
     # A head that several ranks of D hold goes to one of them.
     Geometry("states-more-ranks-than-heads-on-d", 1, 4, heads=2, states=True),
     # States with no attention at their address are taken to have no other layer between them.
-    Geometry("BLHNC-states-first", layout="BLHNC", states=True, states_first=True),
+    Geometry("BLHNC-states-first", layout="BLHNC", states=True, swapped=True),
     Geometry("BLNHC-states", 2, 2, layout="BLNHC", states=True),
     # The first page at an address is taken to be as large as the others there.
     Geometry("BLHNC-unequal-pages", layout="BLHNC", hybrid=True, window_heads=8),
@@ -231,7 +243,7 @@ class Engines:
                     Described(rank),
                     channel,
                     compat_hash="same",
-                    receive_timeout_ms=5000,
+                    receive_timeout_ms=20_000,
                     tp_rank=rank.tp_rank,
                     tp_size=rank.tp_size,
                     pp_rank=rank.pp_rank,
@@ -276,7 +288,7 @@ class Engines:
 
     @staticmethod
     def _end(nodes: list[Node], tag: int, kind: int) -> list[Event]:
-        events = [event for node in nodes for event in node.wait(timeout=10)]
+        events = [event for node in nodes for event in node.wait(timeout=30)]
         assert [(event.tag, event.kind) for event in events] == [(tag, kind)] * len(nodes), [
             str(event) for event in events
         ]

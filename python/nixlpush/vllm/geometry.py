@@ -82,7 +82,7 @@ def require_supported(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig) -
     if problems:
         raise NotImplementedError(
             f"NixlPushConnector of nixlpush does not support: {'; '.join(problems)}. "
-            "Supported: any tensor parallel size, pipeline parallel producers, groups of "
+            "Supported: any tensor parallel size, stages with kv_role=kv_producer, groups of "
             "full-attention, sliding-window, MLA and Mamba layers, in memory of a GPU or on "
             "a CPU."
         )
@@ -97,7 +97,7 @@ def _parallelism(vllm_config: VllmConfig) -> list[str]:
     ]
     stages, role = parallel.pipeline_parallel_size, vllm_config.kv_transfer_config.kv_role
     if stages > 1 and role != "kv_producer":
-        problems.append(f"pipeline_parallel_size={stages} with kv_role={role}, only kv_producer")
+        problems.append(f"pipeline_parallel_size={stages} with kv_role={role}")
     return problems
 
 
