@@ -163,7 +163,7 @@ class Ours:
     def run(self):
         """{(case, "plan", "expanded" or "request"): (seconds, copies)}"""
         done = subprocess.run(
-            [str(self.program), "-test.run", "^$", "-test.bench", "^BenchmarkPrepare$", "-test.benchtime", "20x",
+            [str(self.program), "-test.run", "^$", "-test.bench", "^BenchmarkPrepare$", "-test.benchtime", "40x",
              "-cases", str(self.file)], cwd=ROOT / "connector", env=self.environment, check=True,
             capture_output=True, text=True)
         found = {(name, what): (float(ns) / 1e9, float(copies)) for name, what, ns, copies in RESULT.findall(done.stdout)}

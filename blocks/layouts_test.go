@@ -2,6 +2,7 @@ package blocks
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -157,6 +158,8 @@ func TestPlanMergesRuns(t *testing.T) {
 
 // TestRuns looks at the runs before they are laid out: what they cost is paid once for all layers.
 func TestRuns(t *testing.T) {
+	bytes := seq(1<<24-500, 1000, 1) // numbers that differ in every byte
+	rand.New(rand.NewPCG(1, 2)).Shuffle(len(bytes), func(i, k int) { bytes[i], bytes[k] = bytes[k], bytes[i] })
 	for _, c := range []struct {
 		name           string
 		src, dst       []uint32
@@ -165,6 +168,7 @@ func TestRuns(t *testing.T) {
 		{"descending", seq(255, 256, -1), seq(300, 256, -1), 1, 1},
 		{"two halves", slices.Concat(seq(50, 50, 1), seq(0, 50, 1)), slices.Concat(seq(150, 50, 1), seq(100, 50, 1)), 2, 1},
 		{"every other", seq(0, 50, 2), seq(0, 50, 2), 50, 50},
+		{"shuffled bytes", bytes, bytes, 998, 1},
 		{"shuffled", []uint32{4, 2, 0, 3, 1}, []uint32{14, 12, 10, 13, 11}, 5, 1},
 	} {
 		var p Planner

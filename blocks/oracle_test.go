@@ -113,7 +113,7 @@ const worlds = 12000
 // TestPlanAgreesWithCoordinates compares plans with a walk over all coordinates.
 func TestPlanAgreesWithCoordinates(t *testing.T) {
 	var p Planner
-	var empty, joined, mixed, unequal, ambiguous, bytes, copies int
+	var empty, joined, met, several, mixed, unequal, ambiguous, bytes, copies int
 	for seed := range uint64(worlds) {
 		w := newWorld(seed)
 		m, err := NewMapping(w.src, w.dst)
@@ -144,6 +144,8 @@ func TestPlanAgreesWithCoordinates(t *testing.T) {
 		count(&empty, len(want) == 0)
 		count(&joined, plan.Pieces > uint64(plan.Copies))
 		count(&mixed, p.whole.mixed)
+		count(&met, len(p.whole.copies) > 0)
+		count(&several, len(plan.Pastes) > 1)
 		for i := range m.walks {
 			count(&unequal, m.walks[i].src != m.walks[i].dst)
 		}
@@ -157,9 +159,9 @@ func TestPlanAgreesWithCoordinates(t *testing.T) {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
 	}
-	t.Logf("%d bytes in %d copies; of %d worlds: %d without a move, %d with joins, %d with bytes that go to two places, %d walks with unequal blocks, %d ambiguous without tokens",
-		bytes, copies, worlds, empty, joined, mixed, unequal, ambiguous)
-	if empty > worlds/3 || joined < worlds/10 || mixed < 10 || unequal < worlds/10 || ambiguous < worlds/50 {
+	t.Logf("%d bytes in %d copies; of %d worlds: %d without a move, %d with joins, %d whose pastes meet, %d with several pastes, %d with bytes that go to two places, %d walks with unequal blocks, %d ambiguous without tokens",
+		bytes, copies, worlds, empty, joined, met, several, mixed, unequal, ambiguous)
+	if empty > worlds/3 || joined < worlds/10 || met < worlds/10 || several < worlds/10 || mixed < 10 || unequal < worlds/10 || ambiguous < worlds/50 {
 		t.Error("the worlds have become too much alike")
 	}
 }

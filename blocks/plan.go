@@ -36,7 +36,7 @@ type layout struct {
 	bytes uint64
 }
 
-// maxCopies bounds the memory that the copies of a plan take, 24 bytes each.
+// maxCopies bounds the memory that a plan takes once it is written down.
 const maxCopies = 1 << 26
 
 // Plan pairs the block ids of a request, one list per group in token order, and returns

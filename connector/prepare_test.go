@@ -63,8 +63,8 @@ func reserve(b *testing.B, size uint64) nixl.Desc {
 	return nixl.Desc{Addr: uint64(uintptr(unsafe.Pointer(&memory[0]))), Len: size}
 }
 
-// BenchmarkPrepare is what a writer does before it posts, as far as the plan and as far as
-// NIXL's request. Run it with bench/plan.py, which has stock's way beside it.
+// BenchmarkPrepare is what a writer does before it posts, as far as the plan, its descriptors
+// and NIXL's request. Run it with bench/plan.py, which has stock's way beside it.
 func BenchmarkPrepare(b *testing.B) {
 	if *casesFile == "" {
 		b.Skip("run bench/plan.py")
@@ -90,35 +90,33 @@ func BenchmarkPrepare(b *testing.B) {
 		}
 		var wr writer
 		have, want := [][]uint32{c.SourceIDs}, [][]uint32{c.TargetIDs}
-		b.Run(c.Name+"/plan", func(b *testing.B) {
-			var plan blocks.Plan
-			for b.Loop() {
-				if plan, err = wr.planner.Plan(m, have, want, c.Tokens); err != nil {
-					b.Fatal(err)
+		measure := func(step string, run func() (copies int, err error)) {
+			b.Run(c.Name+"/"+step, func(b *testing.B) {
+				copies, err := run() // grows the buffers
+				for b.Loop() && err == nil {
+					_, err = run()
 				}
-			}
-			b.ReportMetric(float64(plan.Copies), "copies")
-		})
-		b.Run(c.Name+"/expanded", func(b *testing.B) {
-			for b.Loop() {
-				plan, err := wr.planner.Plan(m, have, want, c.Tokens)
 				if err != nil {
 					b.Fatal(err)
 				}
-				wr.expand(&plan, 0, 0)
-			}
-			b.ReportMetric(float64(len(wr.local)), "copies")
+				b.ReportMetric(float64(copies), "copies")
+			})
+		}
+		measure("plan", func() (int, error) {
+			plan, err := wr.planner.Plan(m, have, want, c.Tokens)
+			return plan.Copies, err
 		})
-		b.Run(c.Name+"/request", func(b *testing.B) {
-			var w *write
-			for b.Loop() {
-				w = &write{transport: source, have: have, want: want, tokens: c.Tokens, target: &remoteRank{agent: agent, mapping: m}, notif: []byte("done")}
-				if err := wr.prepare(w); err != nil {
-					b.Fatal(err)
-				}
-				w.release()
+		measure("expanded", func() (int, error) {
+			plan, err := wr.planner.Plan(m, have, want, c.Tokens)
+			wr.expand(&plan, 0, 0)
+			return len(wr.local), err
+		})
+		measure("request", func() (int, error) {
+			w := &write{transport: source, have: have, want: want, tokens: c.Tokens, target: &remoteRank{agent: agent, mapping: m}, notif: []byte("done")}
+			if failed := wr.prepare(w); failed != nil {
+				return 0, failed
 			}
-			b.ReportMetric(float64(w.descriptors), "copies")
+			return int(w.descriptors), w.release()
 		})
 	}
 }

@@ -2,6 +2,8 @@ package nixl_test
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -37,10 +39,20 @@ func benchPair(b *testing.B, n int) (a nixl.Transport, name string, local, remot
 	return a, name, local, remote
 }
 
+// BenchmarkCreate makes requests of lists that rise on both sides, and of one whose remote
+// side is in any order, as it is if block ids are scattered.
 func BenchmarkCreate(b *testing.B) {
-	for _, n := range []int{1, 1024, 65536} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
+	for _, c := range []struct {
+		name     string
+		n        int
+		anyOrder bool
+	}{{"1", 1, false}, {"1024", 1024, false}, {"65536", 65536, false}, {"65536-any-order", 65536, true}} {
+		b.Run(c.name, func(b *testing.B) {
+			n := c.n
 			a, name, local, remote := benchPair(b, n)
+			if c.anyOrder {
+				rand.Shuffle(n, func(i, k int) { remote[i], remote[k] = remote[k], remote[i] })
+			}
 			b.ReportAllocs()
 			for b.Loop() {
 				r, err := a.Create(nixl.Write, nixl.DRAM, local, nixl.DRAM, remote, name, nil)
@@ -97,6 +109,33 @@ func BenchmarkWrite(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkLayers sends the 128 MiB of 1,024 adjoining blocks in 64 layers as one descriptor
+// per layer and as one descriptor altogether, in turns. "of-one" is the part that the first
+// reaches of the bandwidth of the second: medians.
+func BenchmarkLayers(b *testing.B) {
+	const layers, size = 64, 128 << 20
+	a, name, local, remote := benchPair(b, size/descSize)
+	kinds := [...]int{layers, 1}
+	var took [len(kinds)][]time.Duration
+	for b.Loop() {
+		for i, n := range kinds {
+			from, to := split(local[0], n, size), split(remote[0], n, size)
+			start := time.Now()
+			if err := write(a, from, to, name); err != nil {
+				b.Fatal(err)
+			}
+			took[i] = append(took[i], time.Since(start))
+		}
+	}
+	median := func(d []time.Duration) float64 {
+		slices.Sort(d)
+		return d[len(d)/2].Seconds()
+	}
+	perLayer, one := median(took[0]), median(took[1])
+	b.ReportMetric(one/perLayer, "of-one")
+	b.ReportMetric(size/perLayer/1e6, "MB/s")
 }
 
 // split cuts size bytes into n descriptors with gaps between them.

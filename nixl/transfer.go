@@ -92,7 +92,7 @@ func (a *agent) newRequest(what, peer string, build func() (capi.Request, capi.S
 // What is kept of the lists that requests are created from.
 const (
 	keptLists = 8       // pairs: one for each thread that creates
-	keptDescs = 1 << 17 // descriptors of each, 6 MiB a pair; what has grown beyond is freed
+	keptDescs = 1 << 19 // descriptors of each, 24 MiB a pair; what has grown beyond is freed
 )
 
 func (a *agent) takeLists() *capi.Lists {
