@@ -1,6 +1,7 @@
 package blocks
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -97,17 +98,23 @@ func (r Ranks) writes(producer, consumer, heads int) bool {
 }
 
 // Wanted is what of its cache a consumer rank gets from one of its producers, whose stage has
-// the layers from first to before end. Its regions are those of dst, with fewer parts.
-func (r Ranks) Wanted(dst Cache, producer, consumer int, first, end uint32) Cache {
+// these layers. Its regions are those of dst, with fewer parts.
+func (r Ranks) Wanted(dst Cache, producer, consumer int, stage []Axis) Cache {
 	wanted := slices.Clone(dst)
 	for i := range wanted {
 		wanted[i].Parts = nil
 		for _, p := range dst[i].Parts {
-			layers, behind := p.Layers.overlap(Axis{First: first, N: end - first})
 			from, to := p.Heads.overlap(Heads(producer, r.SrcTP, int(p.HeadsOf)))
-			if layers < behind && from < to && r.writes(producer, consumer, int(p.HeadsOf)) {
-				p.Layers.First, p.Layers.N, p.Heads.First, p.Heads.N = layers, behind-layers, from, to-from
-				wanted[i].Parts = append(wanted[i].Parts, p)
+			if from >= to || !r.writes(producer, consumer, int(p.HeadsOf)) {
+				continue
+			}
+			p.Heads.First, p.Heads.N = from, to-from
+			for _, layers := range stage {
+				if first, end := p.Layers.overlap(layers); first < end {
+					p := p
+					p.Layers.First, p.Layers.N = first, end-first
+					wanted[i].Parts = append(wanted[i].Parts, p)
+				}
 			}
 		}
 	}
@@ -132,13 +139,23 @@ func (c Cache) CheckRank(rank, tp int) error {
 	return nil
 }
 
-// Layers is the range of layers that a cache has something of, from first to before end.
-func (c Cache) Layers() (first, end uint32) {
-	first = ^uint32(0)
+// Layers is which layers a cache has something of, in order. A stage need not have a single
+// range of them: a drafter's layers are numbered behind the model's.
+func (c Cache) Layers() (ranges []Axis) {
 	for i := range c {
 		for _, p := range c[i].Parts {
-			first, end = min(first, p.Layers.First), max(end, p.Layers.First+p.Layers.N)
+			ranges = append(ranges, Axis{First: p.Layers.First, N: p.Layers.N})
 		}
 	}
-	return min(first, end), end
+	slices.SortFunc(ranges, func(a, b Axis) int { return cmp.Compare(a.First, b.First) })
+	n := 0
+	for _, a := range ranges {
+		if last := n - 1; last >= 0 && a.First <= ranges[last].First+ranges[last].N {
+			ranges[last].N = max(ranges[last].N, a.First+a.N-ranges[last].First)
+			continue
+		}
+		ranges[n] = a
+		n++
+	}
+	return ranges[:n]
 }

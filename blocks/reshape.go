@@ -85,7 +85,11 @@ type pack struct {
 func packed(parts []Part) int {
 	first := &parts[0]
 	element := first.TokenStride
-	for _, stride := range []uint64{first.Layers.Stride, first.Heads.Stride, first.RowStride} {
+	strides := []uint64{first.Layers.Stride, first.Heads.Stride}
+	if first.rows() > 1 {
+		strides = append(strides, first.RowStride)
+	}
+	for _, stride := range strides {
 		if stride > 0 && (element == 0 || stride < element) {
 			element = stride
 		}
@@ -146,7 +150,7 @@ func (p *pack) lay(dims []dimension) error {
 	for i, d := range dims {
 		stride := d.stride
 		switch {
-		case d.stride == 0 && d.is == 1 && d.was == 1:
+		case d.is == 1 && d.was == 1 && !d.blocks:
 			continue
 		case d.stride == 0 || i > 0 && dims[i-1].stride == d.stride && d.was == 1 && d.is > 1 && dims[i-1].is > 1:
 			return fmt.Errorf("the order of its axes is not known, because some have a single element")

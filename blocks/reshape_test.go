@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -169,8 +170,7 @@ func TestWanted(t *testing.T) {
 			for _, p := range r.Producers(d) {
 				for stage := range r.SrcPP {
 					src := hybrid(1<<20, p, r.SrcTP, 4, stage, r.SrcPP, 16)
-					first, end := src.Layers()
-					share, wanted := r.Share(src, p, d), r.Wanted(dst, p, d, first, end)
+					share, wanted := r.Share(src, p, d), r.Wanted(dst, p, d, src.Layers())
 					m, err := NewMapping(share, dst)
 					if err != nil {
 						t.Fatal(err)
@@ -191,6 +191,17 @@ func TestWanted(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestLayers has a stage of a few layers and a drafter's, which is numbered behind the model's.
+func TestLayers(t *testing.T) {
+	part := func(first, n uint32) Part {
+		return Part{Layers: Axis{First: first, N: n, Stride: 64}}
+	}
+	c := Cache{{Parts: []Part{part(8, 2), part(40, 1)}}, {Parts: []Part{part(6, 2), part(8, 1), part(9, 2)}}}
+	if got, want := c.Layers(), []Axis{{First: 6, N: 5}, {First: 40, N: 1}}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }
 

@@ -37,8 +37,7 @@ type Config struct {
 	EventsWaiting *atomic.Uint32
 }
 
-// Layout describes the KV cache of one worker as vLLM 0.32 advertises it: regions of
-// equal blocks. Block ids of requests are logical; one logical block is
+// Layout describes the KV cache of one worker: regions of equal blocks. Block ids of requests are logical; one logical block is
 // PhysicalPerLogical consecutive blocks of a region.
 type Layout struct {
 	Name               string // of the cache layout, e.g. "LBHNC"
@@ -51,6 +50,9 @@ type Layout struct {
 	Regions            []Region
 	// Memory is what to register with NIXL: it must cover every region.
 	Memory []Memory
+	// Stock is what peers are told that run vLLM's own connector. Every region begins in one
+	// of them. Without it they are told the regions as they are.
+	Stock []StockRegion
 }
 
 // Region is one strided array of blocks, usually one attention layer.
@@ -69,6 +71,26 @@ type Region struct {
 	// Parts say what is in a block. Without them it is one piece that cannot be divided, so
 	// that a peer's must be laid out just like it.
 	Parts []Part
+}
+
+// StockRegion is a region as vLLM's own connector would cut the same memory. Its peers pair
+// such regions by order and name.
+type StockRegion struct {
+	Name      string
+	Base      uint64
+	BlockLen  uint64
+	Stride    uint64
+	NumBlocks int
+	Group     int // -1: several groups' block ids lead here
+	Mem       nixl.Mem
+	Members   []Member // layers that lie in it, if vLLM's connector names them
+}
+
+// Member is a layer in a stock region. In a block with the pages of several layers, which
+// vLLM's connector tells apart by name, its page has Len bytes, Offset from the beginning.
+type Member struct {
+	Name        string
+	Offset, Len uint64
 }
 
 // Part and Axis are how package blocks describes what is in a block.

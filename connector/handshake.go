@@ -36,15 +36,7 @@ func (e *Engine) describe(layout *Layout) ([]byte, error) {
 		PhysicalPerLogical: layout.PhysicalPerLogical,
 		Extension:          &notify.Extension{Features: features, Factors: e.cfg.Factors, Cache: ours.onTheWire()},
 	}
-	for _, r := range layout.Regions {
-		m.BaseAddrs = append(m.BaseAddrs, r.Base)
-		m.BlockLens = append(m.BlockLens, r.BlockLen)
-		m.BlockStrides = append(m.BlockStrides, r.Stride)
-		m.RegionNumBlocks = append(m.RegionNumBlocks, r.NumBlocks)
-		m.RegionGroupIDs = append(m.RegionGroupIDs, r.Group)
-		m.RegionNames = append(m.RegionNames, r.Name)
-		m.RegionMemTypes = append(m.RegionMemTypes, memName(r.Mem))
-	}
+	stock(layout.Stock).tell(&m)
 	return notify.Payload{CompatHash: e.cfg.CompatHash, AgentMetadata: m.Encode()}.Encode(), nil
 }
 
@@ -112,12 +104,24 @@ func (e *Engine) ask(ctx context.Context, peer peerKey, at address) (*remoteRank
 	if m.EngineID != peer.engineID {
 		return nil, failf(ReasonIncompatible, "the engine at %s:%d is %s, not %s as the router said", peer.host, peer.port, m.EngineID, peer.engineID)
 	}
-	whole := peer.consumer // a consumer has the layers of all stages
-	theirs, err := e.layout.theirs(m, at.tp, peer.tpSize, whole)
+	theirs, err := e.layout.theirs(m, at.tp, peer.tpSize, e.scope(peer))
 	if err != nil {
 		return nil, failf(ReasonIncompatible, "the KV cache of %s, rank %v, does not fit: %w", peer.engineID, at, err)
 	}
+	if m.Extension == nil && !peer.consumer {
+		if err := e.stockWrites(e.ranksWith(peer)); err != nil {
+			return nil, failf(ReasonIncompatible, "the KV cache of %s does not fit: %w", peer.engineID, err)
+		}
+	}
 	return &remoteRank{address: at, cache: theirs, metadata: m.AgentMetadata, hearsWriting: m.Extension.Has(featureWriting)}, nil
+}
+
+// scope is what must be told of a peer's rank: a stage has some of a consumer's layers.
+func (e *Engine) scope(peer peerKey) scope {
+	if peer.consumer {
+		return scope{everything: true, nothingElse: e.cfg.PPSize == 1}
+	}
+	return scope{everything: peer.ppSize == 1, nothingElse: true}
 }
 
 // checkHash compares the compatibility hashes. m, which may be nil, can tell what differs.

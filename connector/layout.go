@@ -31,7 +31,26 @@ func (c *Layout) complete(rank, size int) error {
 			return fmt.Errorf("%w: region %d (%s): %w", ErrInvalid, i, c.Regions[i].Name, err)
 		}
 	}
+	if err := c.completeStock(); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
 	return c.checkCache(rank, size)
+}
+
+// completeStock sees to it that every region begins in a stock region.
+func (c *Layout) completeStock() error {
+	if len(c.Stock) == 0 {
+		c.Stock = asTheyAre(c.Regions)
+	}
+	if len(c.Stock) > notify.MaxRegions {
+		return fmt.Errorf("%d stock regions, at most %d", len(c.Stock), notify.MaxRegions)
+	}
+	for i := range c.Regions {
+		if stock(c.Stock).host(&c.Regions[i]) < 0 {
+			return fmt.Errorf("region %d (%s) begins in none of the stock regions", i, c.Regions[i].Name)
+		}
+	}
+	return nil
 }
 
 // checkCache checks what the regions say of their blocks.

@@ -16,6 +16,7 @@ type testModel struct {
 	latent bool // MLA instead: one latent that every rank holds
 	groups int  // layer l is of group l % groups; 0: one group
 	window int  // of the last group, in tokens
+	draft  bool // a drafter's layer is numbered behind the others
 }
 
 // side is how one engine lays the model out.
@@ -26,6 +27,7 @@ type side struct {
 	layout string
 	port   int
 	change func(*Layout)
+	drafts bool // all stages hold the drafter, not only the last one
 }
 
 const shardBlocks = 40
@@ -61,8 +63,8 @@ func (m testModel) shard(s side, pp, tp int) *shard {
 		element += c.size
 	}
 	size := element * uint64(held.N) * uint64(tokens)
-	first, n := s.stage(m, pp)
-	c := &shard{mem: make([]byte, uint64(n)*shardBlocks*size)}
+	layers := s.layers(m, pp)
+	c := &shard{mem: make([]byte, uint64(len(layers))*shardBlocks*size)}
 	for i := range c.mem {
 		c.mem[i] = 0xEE
 	}
@@ -74,8 +76,8 @@ func (m testModel) shard(s side, pp, tp int) *shard {
 	}
 	c.layout = Layout{Name: s.layout, AttentionBackend: "TEST", BlockSize: tokens, NumBlocks: shardBlocks,
 		Memory: []Memory{{Desc: nixl.Desc{Addr: base, Len: uint64(len(c.mem))}}}}
-	for l := first; l < first+n; l++ {
-		r := Region{Name: fmt.Sprintf("layers.%d", l), Base: base + uint64(l-first)*shardBlocks*size, BlockLen: size, Stride: size,
+	for i, l := range layers {
+		r := Region{Name: fmt.Sprintf("layers.%d", l), Base: base + uint64(i)*shardBlocks*size, BlockLen: size, Stride: size,
 			NumBlocks: shardBlocks, Group: m.groupOf(l)}
 		if m.window > 0 && r.Group == m.groups-1 {
 			r.Window = m.window
@@ -103,15 +105,22 @@ func (s side) blockTokens() int {
 
 func (s side) pp() int { return max(1, len(s.stages)) }
 
-// stage is the first layer of a stage, and how many it has.
-func (s side) stage(m testModel, pp int) (first, n int) {
-	if s.stages == nil {
-		return 0, m.layers
+// layers is what a stage holds.
+func (s side) layers(m testModel, pp int) (list []int) {
+	first, n := 0, m.layers
+	if s.stages != nil {
+		for _, before := range s.stages[:pp] {
+			first += before
+		}
+		n = s.stages[pp]
 	}
-	for _, n := range s.stages[:pp] {
-		first += n
+	for l := range n {
+		list = append(list, first+l)
 	}
-	return first, s.stages[pp]
+	if m.draft && (s.drafts || pp == s.pp()-1) {
+		list = append(list, m.layers)
+	}
+	return list
 }
 
 // each calls f for every element of the request's tokens before end in the blocks of a group,

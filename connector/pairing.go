@@ -2,6 +2,8 @@ package connector
 
 import (
 	"fmt"
+	"math"
+	"strings"
 
 	"github.com/nixlpush/nixlpush/blocks"
 )
@@ -52,6 +54,23 @@ func (e *Engine) partners(peer peerKey) ([]address, error) {
 	return list, nil
 }
 
+// latent begins the names of components of MLA.
+const latent = "latent"
+
+// stockWrites checks that a producer that runs vLLM's connector writes all that is ours. With
+// fewer ranks than we have, it writes to one of those that hold the same head, but for MLA.
+func (e *Engine) stockWrites(ranks blocks.Ranks) error {
+	for _, r := range e.ours.regions {
+		for _, p := range r.Parts {
+			if r.Tokens > 0 && ranks.SrcTP < ranks.DstTP && ranks.DstTP > int(p.HeadsOf) && !strings.HasPrefix(p.Component, latent) {
+				return fmt.Errorf("%d ranks hold %d heads of %.64s here, and vLLM's connector writes a head to one rank only, from %d ranks",
+					ranks.DstTP, p.HeadsOf, p.Component, ranks.SrcTP)
+			}
+		}
+	}
+	return nil
+}
+
 // pair finds out what goes from whom to whom, and that nothing is missing. Both sides do it,
 // each with what it knows.
 func (e *Engine) pair(peer peerKey, met []*remoteRank) error {
@@ -76,13 +95,17 @@ func (e *Engine) pair(peer peerKey, met []*remoteRank) error {
 // pairConsumers keeps the mapping to each consumer, and checks that it lacks nothing that
 // only this rank can write.
 func (e *Engine) pairConsumers(ranks blocks.Ranks, ours blocks.Cache, met []*remoteRank) error {
-	first, end := ours.Layers()
+	layers := ours.Layers()
+	if e.cfg.PPRank == e.cfg.PPSize-1 { // drafts are numbered behind the model's layers
+		last := &layers[len(layers)-1]
+		last.N = math.MaxUint32 - last.First
+	}
 	for _, r := range met {
 		m, err := blocks.NewMapping(ranks.Share(ours, e.cfg.TPRank, r.tp), r.regions)
 		if err != nil {
 			return fmt.Errorf("rank %v: %w", r.address, err)
 		}
-		wanted := ranks.Wanted(r.regions, e.cfg.TPRank, r.tp, first, end)
+		wanted := ranks.Wanted(r.regions, e.cfg.TPRank, r.tp, layers)
 		if err := blocks.CheckComplete(wanted, m); err != nil {
 			return fmt.Errorf("rank %v: %w (ours: %v; theirs: %v)", r.address, err, ours, r.regions)
 		}

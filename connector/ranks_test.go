@@ -2,6 +2,7 @@ package connector
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -50,6 +51,7 @@ func TestStages(t *testing.T) {
 		{testModel{layers: 5, heads: 4}, side{stages: []int{4, 1}}, side{tp: 2}},
 		{testModel{layers: 3, latent: true}, side{stages: []int{1, 2}, tp: 2}, side{}},
 		{testModel{layers: 5, heads: 2, groups: 2}, side{stages: []int{1, 4}}, side{}}, // a stage without the second group
+		{testModel{layers: 4, heads: 2, draft: true}, side{stages: []int{2, 2}}, side{}},
 	} {
 		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
 			inFleet(t, c.m, c.from, c.to, nixltest.Faults{}, func(f *fleet) {
@@ -150,4 +152,30 @@ func TestRanksOverNIXL(t *testing.T) {
 			f.empty()
 		})
 	}
+}
+
+// TestDrafterOnEveryStage: its layer would be written more than once.
+func TestDrafterOnEveryStage(t *testing.T) {
+	inFleet(t, testModel{layers: 4, heads: 2, draft: true}, side{stages: []int{2, 2}, drafts: true}, side{}, nixltest.Faults{}, func(f *fleet) {
+		if message := f.refusedByD(); !strings.Contains(message, "head 0 of layer 4 has more than one writer") {
+			t.Errorf("message %q", message)
+		}
+	})
+}
+
+// TestDrafterOfAnotherNumber: a release may number a drafter's layer by the layers of its stage.
+func TestDrafterOfAnotherNumber(t *testing.T) {
+	to := side{change: func(l *Layout) {
+		for i := range l.Regions[4].Parts {
+			l.Regions[4].Parts[i].Layers.First = 9
+		}
+	}}
+	inFleet(t, testModel{layers: 4, heads: 2, draft: true}, side{stages: []int{2, 2}}, to, nixltest.Faults{}, func(f *fleet) {
+		f.p[0], f.p[1] = f.p[1], f.p[0] // the last stage is asked
+		for who, message := range map[string]string{"D": f.refusedByD(), "P": f.refusedByP()} {
+			if !strings.Contains(message, "head 0 of layer 9 has no writer") {
+				t.Errorf("%s says %q", who, message)
+			}
+		}
+	})
 }

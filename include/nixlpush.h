@@ -27,8 +27,8 @@
  *    are only ever added at the end; a library reads no further than struct_size and takes
  *    missing fields as zero. Zero always means the default. In an array each entry has its
  *    own struct_size; all are of one size. Structs without one (nixlpush_param,
- *    nixlpush_backend, nixlpush_part, nixlpush_memory, nixlpush_blocks) stay as they are
- *    within a major version.
+ *    nixlpush_backend, nixlpush_part, nixlpush_member, nixlpush_memory, nixlpush_blocks)
+ *    stay as they are within a major version.
  *  - Returns: 0 or a count on success, a negative NIXLPUSH_E code on failure. If err is not
  *    NULL it receives the text. A wrong handle, a NULL, a short struct or an id out of
  *    range is an error, never a crash.
@@ -184,6 +184,29 @@ typedef struct nixlpush_region {
   uint64_t num_parts;
 } nixlpush_region;
 
+/* A layer in a stock region. In a block that has the pages of several layers, which vLLM's
+ * connector tells apart by name: where its page lies. Else both numbers are 0. */
+typedef struct nixlpush_member {
+  const char *name;
+  uint64_t offset;
+  uint64_t len;                  /* bytes of the page */
+} nixlpush_member;
+
+/* A region as vLLM's own connector would cut the same memory and tell peers of it. Peers that
+ * run that connector pair such regions by order and name, and know nothing of parts. */
+typedef struct nixlpush_stock_region {
+  uint32_t struct_size;
+  int32_t group;                 /* -1: several groups' block ids lead here */
+  uint64_t base;
+  uint64_t block_len;
+  uint64_t stride;
+  uint32_t num_blocks;
+  uint32_t mem;
+  const char *name;
+  const nixlpush_member *members; /* NULL if vLLM's connector names none */
+  uint64_t num_members;
+} nixlpush_stock_region;
+
 /* Memory to register with NIXL. Every region must lie within one of them. */
 typedef struct nixlpush_memory {
   uint64_t addr;
@@ -208,6 +231,9 @@ typedef struct nixlpush_layout {
   uint64_t num_regions;
   const nixlpush_memory *memory;
   uint64_t num_memory;
+  const nixlpush_stock_region *stock_regions; /* what peers that run vLLM's own connector are told;
+                                    every region begins in one of them. NULL: the regions as they are */
+  uint64_t num_stock_regions;
 } nixlpush_layout;
 
 /* Describes and registers the KV cache: once per engine, before the first step. The memory

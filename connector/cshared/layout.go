@@ -31,6 +31,7 @@ func layoutIn(p *C.const_layout) (connector.Layout, error) {
 		SSMSizes:           [2]int{int(p.ssm_sizes[0]), int(p.ssm_sizes[1])},
 		Regions:            regions(&a, p),
 		Memory:             memory(&a, p),
+		Stock:              stockRegions(&a, p),
 	}
 	return l, a.err
 }
@@ -86,6 +87,33 @@ func parts(a *arguments, r *C.nixlpush_region) []connector.Part {
 
 func axis(first, n C.uint32_t, stride C.uint64_t) connector.Axis {
 	return connector.Axis{First: uint32(first), N: uint32(max(n, 1)), Stride: uint64(stride)}
+}
+
+func stockRegions(a *arguments, p *C.const_layout) (out []connector.StockRegion) {
+	structs(a, "stock region", p.stock_regions, uint64(p.num_stock_regions), maxRegions, func(r *C.nixlpush_stock_region) {
+		out = append(out, connector.StockRegion{
+			Name:      a.text("name", r.name),
+			Base:      uint64(r.base),
+			BlockLen:  uint64(r.block_len),
+			Stride:    uint64(r.stride),
+			NumBlocks: int(r.num_blocks),
+			Group:     int(r.group),
+			Mem:       mem(a, "mem", r.mem),
+			Members:   members(a, r),
+		})
+	})
+	return out
+}
+
+func members(a *arguments, r *C.nixlpush_stock_region) []connector.Member {
+	list := array(a, "members", r.members, uint64(r.num_members), maxRegions)
+	out := make([]connector.Member, len(list))
+	for i := range list {
+		m := &list[i]
+		a.require("name of a member", unsafe.Pointer(m.name))
+		out[i] = connector.Member{Name: a.text("name of a member", m.name), Offset: uint64(m.offset), Len: uint64(m.len)}
+	}
+	return out
 }
 
 func memory(a *arguments, p *C.const_layout) []connector.Memory {

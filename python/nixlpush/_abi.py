@@ -129,6 +129,25 @@ class Region(Structure):
     ]
 
 
+class Member(Structure):
+    _fields_ = [("name", c_char_p), ("offset", c_uint64), ("len", c_uint64)]
+
+
+class StockRegion(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("group", c_int32),
+        ("base", c_uint64),
+        ("block_len", c_uint64),
+        ("stride", c_uint64),
+        ("num_blocks", c_uint32),
+        ("mem", c_uint32),
+        ("name", c_char_p),
+        ("members", POINTER(Member)),
+        ("num_members", c_uint64),
+    ]
+
+
 class Memory(Structure):
     _fields_ = [
         ("addr", c_uint64),
@@ -154,6 +173,8 @@ class Layout(Structure):
         ("num_regions", c_uint64),
         ("memory", POINTER(Memory)),
         ("num_memory", c_uint64),
+        ("stock_regions", POINTER(StockRegion)),
+        ("num_stock_regions", c_uint64),
     ]
 
 

@@ -13,7 +13,7 @@ from nixlpush.errors import CallError, InvalidArgumentError
 from nixlpush.handle import Handle
 from nixlpush.library import Library, error_of, new_error
 from nixlpush.steps import StepBuffer
-from nixlpush.types import Event, Expect, Layout, Offer, Options, Part, Region
+from nixlpush.types import Event, Expect, Layout, Offer, Options, Part, Region, StockRegion
 
 _EVENTS_PER_CALL = 64
 
@@ -227,8 +227,25 @@ def _region(region: Region) -> _abi.Region:
     )
 
 
+def _stock_region(region: StockRegion) -> _abi.StockRegion:
+    members = [_abi.Member(m.name.encode(), m.offset, m.len) for m in region.members]
+    return _abi.StockRegion(
+        struct_size=ctypes.sizeof(_abi.StockRegion),
+        group=region.group,
+        base=region.base,
+        block_len=region.block_len,
+        stride=region.stride,
+        num_blocks=region.num_blocks,
+        mem=region.mem,
+        name=region.name.encode(),
+        members=(_abi.Member * len(members))(*members),
+        num_members=len(members),
+    )
+
+
 def _layout(layout: Layout) -> _abi.Layout:
     regions = (_abi.Region * len(layout.regions))(*map(_region, layout.regions))
+    stock = (_abi.StockRegion * len(layout.stock))(*map(_stock_region, layout.stock))
     memory = (_abi.Memory * len(layout.memory))(
         *(
             _abi.Memory(addr=range_.addr, len=range_.len, device=range_.device, mem=range_.mem)
@@ -248,4 +265,6 @@ def _layout(layout: Layout) -> _abi.Layout:
         num_regions=len(regions),
         memory=memory,
         num_memory=len(memory),
+        stock_regions=stock,
+        num_stock_regions=len(stock),
     )

@@ -114,6 +114,30 @@ class Region:
     parts: Sequence[Part] = ()
 
 
+class Member(NamedTuple):
+    """A layer in a stock region: where its page lies in a block that has the pages of several
+    layers, and the page's bytes; 0 and 0 where vLLM's connector does not tell them apart."""
+
+    name: str
+    offset: int = 0
+    len: int = 0
+
+
+@dataclass(frozen=True)
+class StockRegion:
+    """A region as vLLM's own connector would cut the same memory and tell peers of it. group
+    is -1 if several groups' block ids lead here."""
+
+    name: str
+    base: int
+    block_len: int
+    stride: int
+    num_blocks: int
+    group: int = 0
+    mem: int = DRAM
+    members: Sequence[Member] = ()
+
+
 @dataclass(frozen=True)
 class Memory:
     """One range of memory to register with NIXL."""
@@ -126,7 +150,8 @@ class Memory:
 
 @dataclass(frozen=True)
 class Layout:
-    """The KV cache of one worker. block_size is tokens per block of a region."""
+    """The KV cache of one worker. block_size is tokens per block of a region. stock is what
+    peers that run vLLM's own connector are told; if empty, the regions as they are."""
 
     name: str
     attention_backend: str
@@ -137,6 +162,7 @@ class Layout:
     physical_per_logical: int = 1
     device_id: int = 0
     ssm_sizes: tuple[int, int] = (0, 0)
+    stock: Sequence[StockRegion] = ()
 
 
 def pack_blocks(groups: Sequence[Sequence[int]]) -> tuple[bytes, bytes]:

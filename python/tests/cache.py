@@ -77,11 +77,12 @@ class Node:
             library_path=library_path,
         )
         self.engine.register(self.cache.layout())
-        self.channel.publish(
-            self.engine.metadata(),
-            pp_rank=options.get("pp_rank", 0),
-            tp_rank=options.get("tp_rank", 0),
-        )
+        self._rank = {"pp_rank": options.get("pp_rank", 0), "tp_rank": options.get("tp_rank", 0)}
+        self.publish(self.engine.metadata())
+
+    def publish(self, metadata: bytes) -> None:
+        """What peers are told of this rank from now on."""
+        self.channel.publish(metadata, **self._rank)
 
     def __enter__(self) -> Self:
         return self

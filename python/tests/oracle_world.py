@@ -19,6 +19,7 @@ from oracle_cache import (
     RankCache,
     draw,
     fill,
+    mark_slack,
     move,
 )
 from stock_recorder import StockRank, Write, clipper
@@ -130,7 +131,7 @@ def _source(world: World, address: int, length: int) -> np.ndarray:
 def meant(world: World, lists: Lists) -> list[np.ndarray]:
     """D's memory, by rank, as it must become: the ends of both lists belong together."""
     pairs = [
-        (_in_memory(world, source[len(source) - len(target) :]), _in_memory(world, target))
+        (source[len(source) - len(target) :], target)
         for source, target in zip(lists.source, lists.target)
     ]
     world.reset()
@@ -141,10 +142,14 @@ def meant(world: World, lists: Lists) -> list[np.ndarray]:
     return memories
 
 
-def _in_memory(world: World, ids: list[int]) -> list[int]:
-    """The blocks in memory that these block ids stand for."""
-    per_id = world.geometry.per_id
-    return [i * per_id + k for i in ids for k in range(per_id)]
+def slack(world: World, lists: Lists) -> list[np.ndarray]:
+    """Where in D's memory, by rank, it does not matter what a push writes."""
+    masks = []
+    for target in world.targets:
+        mark_slack(world.geometry, target, lists.target)
+        masks.append(target.bytes != 0)
+    world.reset()
+    return masks
 
 
 def distinct(writes: Writes) -> int:

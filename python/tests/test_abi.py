@@ -20,6 +20,8 @@ STRUCTS = {
     "nixlpush_options": _abi.Options,
     "nixlpush_part": _abi.Part,
     "nixlpush_region": _abi.Region,
+    "nixlpush_member": _abi.Member,
+    "nixlpush_stock_region": _abi.StockRegion,
     "nixlpush_memory": _abi.Memory,
     "nixlpush_layout": _abi.Layout,
     "nixlpush_blocks": _abi.Blocks,

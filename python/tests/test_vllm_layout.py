@@ -143,13 +143,11 @@ def parallel(model: Path, role: str = "kv_both", **sizes: int) -> VllmConfig:
 
 
 @pytest.mark.parametrize("specs", [(SPEC,), (WINDOW,), (SPEC, WINDOW), (LATENT,)])
-@pytest.mark.parametrize("role", ["kv_both", "kv_producer"])
-def test_what_is_supported(model: Path, role: str, specs: tuple[KVCacheSpec, ...]) -> None:
-    sizes = {"tensor_parallel_size": 4, "pipeline_parallel_size": 2}
-    require_supported(parallel(model, role, **sizes), cache_config(*specs))
-    require_supported(
-        parallel(model, "kv_consumer", tensor_parallel_size=8), cache_config(*specs)
-    )
+def test_what_is_supported(model: Path, specs: tuple[KVCacheSpec, ...]) -> None:
+    stages = {"tensor_parallel_size": 4, "pipeline_parallel_size": 2}
+    require_supported(parallel(model, "kv_producer", **stages), cache_config(*specs))
+    for role in ("kv_producer", "kv_consumer", "kv_both"):
+        require_supported(parallel(model, role, tensor_parallel_size=8), cache_config(*specs))
 
 
 @pytest.mark.parametrize(
@@ -162,7 +160,8 @@ def test_what_is_supported(model: Path, role: str, specs: tuple[KVCacheSpec, ...
             "decode_context_parallel_size=2, which deals out tokens to ranks",
         ),
         ("kv_both", {"prefill_context_parallel_size": 4}, [SPEC], "prefill_context_parallel"),
-        ("kv_consumer", {"pipeline_parallel_size": 3}, [SPEC], "=3 of a consumer"),
+        ("kv_consumer", {"pipeline_parallel_size": 3}, [SPEC], "=3 with kv_role=kv_consumer"),
+        ("kv_both", {"pipeline_parallel_size": 2}, [SPEC], "kv_role=kv_both, only kv_producer"),
         ("kv_both", {}, [SPEC] * 65, "65 groups"),
         ("kv_both", {}, [SPEC, CHUNKED], "layers with ChunkedLocalAttentionSpec"),
         ("kv_both", {}, [replace(LATENT, tokens_per_state=4)], "one entry for several tokens"),

@@ -98,6 +98,34 @@ static void bad_parts(nixlpush_handle engine) {
   BAD_LAYOUT(r.group = -1; r.window = 64, "window");
 }
 
+/* Puts a stock region into a layout, on the address and length of its region. */
+static void with_stock(nixlpush_layout *l, nixlpush_stock_region *s, nixlpush_member *m) {
+  const nixlpush_region *r = l->regions;
+  *m = (nixlpush_member){.name = "layer"};
+  *s = (nixlpush_stock_region){.struct_size = sizeof *s, .base = r->base, .block_len = r->block_len, .stride = r->stride,
+                               .num_blocks = r->num_blocks, .name = "layer", .members = m, .num_members = 1};
+  l->stock_regions = s;
+  l->num_stock_regions = 1;
+}
+
+#define BAD_STOCK(change, text)    \
+  do {                             \
+    nixlpush_stock_region s;       \
+    nixlpush_member of;            \
+    BAD_LAYOUT(with_stock(&l, &s, &of); change, text); \
+  } while (0)
+
+static void bad_stock(nixlpush_handle engine) {
+  BAD_STOCK(l.stock_regions = NULL, "stock regions is NULL");
+  BAD_STOCK(l.num_stock_regions = UINT64_MAX, "stock regions, at most");
+  BAD_STOCK(s.struct_size = 0, "stock region 0: invalid argument: struct_size");
+  BAD_STOCK(s.mem = 9, "stock region 0: invalid argument: mem is 9");
+  BAD_STOCK(s.members = NULL, "members is NULL");
+  BAD_STOCK(s.num_members = UINT64_MAX, "members, at most");
+  BAD_STOCK(of.name = NULL, "name of a member is NULL");
+  BAD_STOCK(s.base += 1, "begins in none of the stock regions");
+}
+
 void bad_layouts(nixlpush_handle engine) {
   WANT(nixlpush_engine_register(engine, NULL, &err), NIXLPUSH_EINVAL, "layout is NULL");
   BAD_LAYOUT(l.struct_size = 0, "struct_size");
@@ -123,6 +151,7 @@ void bad_layouts(nixlpush_handle engine) {
   BAD_LAYOUT(m.len -= 1, "not within the memory");
   BAD_LAYOUT(m.mem = 2, "mem of a memory range is 2");
   BAD_LAYOUT(m.len = UINT64_MAX, "memory 0");
+  bad_stock(engine);
   bad_parts(engine);
 }
 

@@ -96,8 +96,8 @@ def _parallelism(vllm_config: VllmConfig) -> list[str]:
         if (size := getattr(parallel, name)) > 1
     ]
     stages, role = parallel.pipeline_parallel_size, vllm_config.kv_transfer_config.kv_role
-    if stages > 1 and role == "kv_consumer":
-        problems.append(f"pipeline_parallel_size={stages} of a consumer")
+    if stages > 1 and role != "kv_producer":
+        problems.append(f"pipeline_parallel_size={stages} with kv_role={role}, only kv_producer")
     return problems
 
 

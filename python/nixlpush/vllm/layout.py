@@ -1,20 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vLLM's cache tensors as regions and memory ranges, as vLLM's own connector advertises them:
-a region per layer in numeric order of names, or one for all layers whose pages lie within
-each other; one memory range per storage."""
+"""vLLM's cache tensors as regions and memory ranges: a region per layer in numeric order of
+names, one memory range per storage."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vllm.distributed.kv_transfer.kv_connector.utils import get_current_attn_backends
 
 from nixlpush.types import DRAM, ONE_STATE, VRAM, Layout, Memory, Region
-from nixlpush.vllm import parts, releases, states
+from nixlpush.vllm import parts, releases, states, stock
 from nixlpush.vllm.geometry import Layer, block_sizes, is_state, layers_of, window_of
 from nixlpush.vllm.ranks import rank_of
 
@@ -35,22 +32,28 @@ def describe(
     # A layer without a spec shares the cache of another one.
     layers = [layer for layer in layers_of(kv_cache_config) if layer.name in kv_caches]
     layers.sort(key=lambda layer: numeric_order(layer.name))
-    regions = _joined(worker.region(layer, kv_caches[layer.name]) for layer in layers)
+    regions = [worker.region(layer, kv_caches[layer.name]) for layer in layers]
     ranges = [_memory(kv_caches[layer.name]) for layer in layers]
     memory = {range_.addr: range_ for range_ in ranges}
     logical = math.lcm(*block_sizes(kv_cache_config))
     backends = worker.backends
     kernel = releases.kernel_block_size(vllm_config, kv_cache_config, backends, logical)
+    per_id = logical // kernel
+    num_blocks = kv_cache_config.num_blocks * per_id
+    caches = [stock.Cache(layer, kv_caches[layer.name]) for layer in layers]
     return Layout(
         name=releases.layout_name(vllm_config),
         attention_backend=backends[0].get_name(),
         block_size=kernel,
-        num_blocks=kv_cache_config.num_blocks * (logical // kernel),
+        num_blocks=num_blocks,
         regions=regions,
         memory=list(memory.values()),
-        physical_per_logical=logical // kernel,
+        physical_per_logical=per_id,
         device_id=max(range_.device for range_ in memory.values()),
         ssm_sizes=states.ssm_sizes([layer.spec for layer in layers], worker.rank.tp_size),
+        stock=stock.regions(vllm_config, caches, num_blocks, per_id)
+        if releases.dims_in_order()
+        else [],
     )
 
 
@@ -93,16 +96,13 @@ class _Worker:
         page = layer.spec.page_size_bytes // per_id
         if not components:
             _require_page(cache, page)
-        base, block_len = cache.data_ptr(), page
-        stride = first.stride(0) * first.element_size()
-        if _row(cache, first.shape[0] * stride, stride, page, releases.is_latent(layer.spec)):
-            base, block_len = cache.untyped_storage().data_ptr(), stride
+        base = cache.data_ptr()
         tokens = 0 if is_state(layer.spec) else layer.spec.block_size // per_id
         return Region(
             name=layer.name,
             base=base,
-            block_len=block_len,
-            stride=stride,
+            block_len=page,
+            stride=first.stride(0) * first.element_size(),
             num_blocks=first.shape[0],
             group=layer.group,
             mem=_mem(cache),
@@ -120,24 +120,6 @@ class _Worker:
         return parts.attention(
             cache, layer.spec, backend.get_name(), self.rank, self._model_heads
         )
-
-
-def _joined(regions: Iterable[Region]) -> list[Region]:
-    """Regions at one address that the same block ids lead to are one."""
-    joined: dict[Region, Region] = {}
-    for region in regions:
-        key = replace(region, name="", parts=())
-        same = joined.get(key)
-        joined[key] = replace(same, parts=[*same.parts, *region.parts]) if same else region
-    return list(joined.values())
-
-
-def _row(cache: torch.Tensor, used: int, stride: int, page: int, latent: bool) -> bool:
-    """Whether a block is the pages of all layers, which nobody can tell apart, or latents of
-    MLA, where vLLM does not: they are advertised as one."""
-    slack = cache.untyped_storage().nbytes() - used
-    contiguous = cache[0].is_contiguous() and cache[0].nbytes == page
-    return 0 <= slack < stride and (latent or not contiguous)
 
 
 def _mem(cache: torch.Tensor) -> int:
