@@ -85,10 +85,14 @@ func (l *loop) match(d *demand) {
 	l.unmatched.add(d)
 }
 
+func consumerKey(in *notify.Registration) peerKey {
+	return peerKey{engineID: in.DecodeEngineID, host: in.DecodeHost, port: in.DecodePort, consumer: true, tpSize: in.DecodeTPSize, ppSize: 1}
+}
+
 // consumerAt is the engine that a registration comes from. If it is known and does not know
 // the agent, it has been restarted: it is met anew.
 func (l *loop) consumerAt(agent string, in *notify.Registration) *peer {
-	key := peerKey{engineID: in.DecodeEngineID, host: in.DecodeHost, port: in.DecodePort, consumer: true, tpSize: in.DecodeTPSize, ppSize: 1}
+	key := consumerKey(in)
 	p := l.peerAt(key)
 	if p.state == peerReady && !p.has(agent) {
 		l.retire(p)

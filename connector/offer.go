@@ -218,6 +218,9 @@ func (l *loop) dropOffer(o *offer) {
 		return
 	}
 	l.waiting.remove(o)
+	if o.TransferID != "" { // a request id may be that of the next attempt, too
+		l.declined.add(&decline{o.keys, o.failed, time.Now().Add(l.cfg.Lease)})
+	}
 }
 
 // failOffer gives an offer up for the first reason of all. What is not posted will not be;

@@ -130,7 +130,7 @@ func (l *loop) withdraw(agent string, epoch uint64) {
 // refuse tells a consumer rank that it will not be written, and why.
 func (l *loop) refuse(reg *registration, why *failure) {
 	if !reg.over && !reg.cancelled && reg.Epoch > 0 {
-		l.tell(reg.agent, notify.Failed(reg.Epoch, why.Error()))
+		l.answer(reg, notify.Failed(reg.Epoch, why.Error()))
 	}
 	l.endRegistration(reg)
 }
@@ -144,8 +144,22 @@ func (l *loop) endRegistration(reg *registration) {
 	delete(l.registrations, reg.key())
 	l.past.add(reg.key(), time.Now().Add(l.cfg.Lease))
 	if reg.cancelled {
-		l.tell(reg.agent, notify.Cancelled(reg.Epoch))
+		l.answer(reg, notify.Cancelled(reg.Epoch))
 	}
+}
+
+// answer tells a consumer rank what becomes of a registration, once the rank is known.
+func (l *loop) answer(reg *registration, message []byte) {
+	p := l.peers[consumerKey(reg.Registration)]
+	if p == nil || p.state != peerConnecting {
+		l.tell(reg.agent, message)
+		return
+	}
+	l.connect(p, func(err *failure) {
+		if err == nil {
+			l.tell(reg.agent, message)
+		}
+	})
 }
 
 // tell sends a message that the receiver can do without: it asks again, or has its deadline.

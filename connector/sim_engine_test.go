@@ -34,6 +34,7 @@ type simEngine struct {
 	// The simulation's lock guards what the fabric's hooks look at.
 	pool    *simPool
 	legs    map[uint64]*simLeg
+	cuts    []simCut
 	backlog []func() bool // legs that wait for blocks; false: still
 }
 

@@ -33,12 +33,13 @@ type simRates struct {
 	slow, slowCreate, slowPost float64
 	refuse, garble, hang, dead float64 // of handshakes
 	kills, closes, stops, deaf int     // of engines; deaf ones do not poll events
-	strangers                  int     // messages of theirs
+	hangs, cuts                int
+	strangers                  int // messages of theirs
 }
 
 func newSimRates(r *rand.Rand) simRates {
 	if r.IntN(6) == 0 {
-		return simRates{calm: true, lag: upTo(r, 2*time.Millisecond), write: upTo(r, 20*time.Millisecond), slowCreate: 0.2 * float64(r.IntN(2))}
+		return simRates{calm: true, lag: upTo(r, 2*time.Millisecond), write: upTo(r, 20*time.Millisecond), slowCreate: 0.2 * float64(r.IntN(2)), kills: r.IntN(4)}
 	}
 	some := func(most float64) float64 { // of a kind of fault, or none
 		if r.IntN(3) > 0 {
@@ -52,7 +53,7 @@ func newSimRates(r *rand.Rand) simRates {
 		drop: some(0.3), double: some(0.4), late: some(0.3),
 		failPost: some(0.3), fail: some(0.3), stall: some(0.1), slow: some(0.6), slowCreate: some(0.6), slowPost: some(0.4),
 		refuse: some(0.4), garble: some(0.3), hang: some(0.3), dead: some(0.1),
-		kills: times(3), closes: times(2), stops: times(5), deaf: times(3), strangers: times(80),
+		kills: times(3), closes: times(2), stops: times(5), deaf: times(3), hangs: times(2), cuts: times(3), strangers: times(80),
 	}
 }
 
@@ -85,7 +86,7 @@ func (s *sim) message(m nixltest.Message) []time.Duration {
 	defer s.mu.Unlock()
 	s.sent(m)
 	fate, r := s.dice("message", m.From+m.To, m.Payload), &s.rates
-	if fate.Float64() < r.drop {
+	if to := s.ranks[m.To]; fate.Float64() < r.drop || to != nil && !to.engine.reaches() {
 		s.tally.fault("message lost")
 		s.note(m.From, "to %s LOST: %s", m.To, printable(m.Payload))
 		return nil

@@ -54,6 +54,9 @@ func (t simTransport) Notify(name string, payload []byte) error {
 // Create may take a while, as the planning of a large request does.
 func (t simTransport) Create(op nixl.Op, mem nixl.Mem, local []nixl.Desc, remoteMem nixl.Mem, remote []nixl.Desc, name string, notif []byte) (nixl.Request, error) {
 	r, err := t.Transport.Create(op, mem, local, remoteMem, remote, name, notif)
+	if err != nil {
+		return nil, err
+	}
 	s := t.rank.engine.s
 	fate := s.dice("create", t.rank.agent, notif)
 	if fate.Float64() < s.rates.slowCreate {
@@ -61,7 +64,7 @@ func (t simTransport) Create(op nixl.Op, mem nixl.Mem, local []nixl.Desc, remote
 		time.Sleep(upTo(fate, simSlowCreate))
 	}
 	t.rank.stand()
-	return &simHandle{r, t.rank, notif}, err
+	return &simHandle{r, t.rank, notif}, nil
 }
 
 // simHandle is a NIXL request. A process is not stopped between its last look at the clock and

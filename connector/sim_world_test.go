@@ -101,7 +101,7 @@ func (s *sim) schedule() {
 			e.poll()
 			e.checkBounds(now, interest)
 		}
-		idle = idle && len(e.legs) == 0 && e.state.Load() != simClosing
+		idle = idle && len(e.legs) == 0 && e.state.Load() != simClosing && !e.standing()
 	}
 	if since := now.Sub(s.trace.start); idle && since > s.traffic && len(s.agenda) == 0 {
 		return
