@@ -150,7 +150,7 @@ func (p *pack) lay(dims []dimension) error {
 	for i, d := range dims {
 		stride := d.stride
 		switch {
-		case d.is == 1 && d.was == 1 && !d.blocks:
+		case d.is == 1 && d.was == 1 && d.stride != was && !d.blocks: // whatever it was
 			continue
 		case d.stride == 0 || i > 0 && dims[i-1].stride == d.stride && d.was == 1 && d.is > 1 && dims[i-1].is > 1:
 			return fmt.Errorf("the order of its axes is not known, because some have a single element")

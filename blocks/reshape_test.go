@@ -63,6 +63,23 @@ func TestReshapedState(t *testing.T) {
 	}
 }
 
+// TestReshapedIgnoresAxesOfOne has a stride of one row and of one head, which say nothing, and
+// blocks that are the rows of more layers there.
+func TestReshapedIgnoresAxesOfOne(t *testing.T) {
+	region := func(base, stride uint64, numBlocks uint32, heads Axis) Region {
+		r := Region{Name: "layer", Base: base, Stride: stride, NumBlocks: numBlocks, PerID: 1, Tokens: 16}
+		for i, component := range []string{"k", "v"} {
+			r.Parts = append(r.Parts, Part{Component: component, Offset: uint64(i) * 8, Size: 8, RowStride: 2, Layers: One(0), Heads: heads, HeadsOf: 1, TokenStride: 16})
+		}
+		return r
+	}
+	was, to := region(1<<20, 768, 9, Axis{N: 1, Stride: 768}), region(1<<30, 1280, 7, Axis{N: 1})
+	got, err := was.Reshaped(bare(to), func(uint32) Axis { return Axis{N: 1} })
+	if err != nil || !reflect.DeepEqual(got, to) {
+		t.Errorf("%v, %v, want %v", got, err, to)
+	}
+}
+
 // transposed has all K of a head as a row for each of its numbers, then all V.
 func transposed(base uint64, numBlocks, tokens uint32, heads Axis) Region {
 	const numbers, bytes = 8, 4

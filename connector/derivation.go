@@ -139,6 +139,9 @@ func stateBytes(sizes [2]int) uint64 { return uint64(sizes[0]) + uint64(sizes[1]
 // lengths are the bytes that a block has here and there.
 type lengths struct{ ours, theirs uint64 }
 
+// maxPieces of a state, that strides add up.
+const maxPieces = 1 << 20
+
 // place says where what is like region k lies in region i of the peer.
 func (d *derivation) place(to *blocks.Region, k, host, i int) (lengths, error) {
 	r, h, t := &d.Regions[k], &d.Stock[host], &d.there[i]
@@ -165,7 +168,7 @@ func (d *derivation) place(to *blocks.Region, k, host, i int) (lengths, error) {
 		return lens, fmt.Errorf("it is one of several layers in blocks of %d bytes here and %d there: where it lies is not known", h.Stride, t.Stride)
 	case packed && page.Len > 0 && page.Offset+page.Len > t.Stride:
 		return lens, fmt.Errorf("it lies at %d to %d in blocks that are %d bytes apart", page.Offset, page.Offset+page.Len, t.Stride)
-	case uint64(t.NumBlocks) < theirPieces:
+	case theirPieces > min(uint64(t.NumBlocks), maxPieces):
 		return lens, fmt.Errorf("%d blocks there, %d of them for a state", t.NumBlocks, theirPieces)
 	}
 	to.Base, to.Stride, to.NumBlocks = t.Base+offset, t.Stride*theirPieces, uint32(uint64(t.NumBlocks)/theirPieces)
