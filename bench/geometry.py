@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """P and D whose caches are cut differently: every answer must be equal to the aggregated one.
 
-Unequal tensor-parallel sizes, a pipeline-parallel P, unequal block sizes, and models with sliding
-windows, latents (MLA) or states (Mamba) in their cache; with stock on one side where it knows the
-case. D has prefix caching on; the last two prompts of each pair share a beginning that D then has.
+Unequal tensor-parallel sizes, a pipeline-parallel P, unequal block sizes, and models with
+sliding windows, latents (MLA) or states (Mamba) in their cache; with stock on one side where it
+knows the case. D has prefix caching on; the last two prompts of a pair share a beginning.
 
-With our P, requests follow of which one block id is changed on the way, in one group of layers at a
-time. The comparison must notice, else equal answers prove nothing about that group.
+With our P, requests follow where one block id is changed on the way, in one group of layers
+at a time. The comparison must notice, else equal answers prove nothing about that group.
 
 usage: geometry.py [--only WORD] [--smoke] [--no-stock]
 Exit status 1 on any difference, and if a changed block is not noticed.
@@ -20,12 +20,15 @@ import uuid
 from harness.client import Client, aggregated, difference, fault, make_prompt
 from harness.engine import STOCK, Options
 from harness.machine import Machine, default_python, fail
+from harness.metrics import scrape
 from harness.pair import Pair
 from harness.table import Table, ms
 
 LENGTHS = (1, 16, 33, 64, 100, 500, 1000, 2500)
-SHARED, TAILS = 700, (50, 170)  # tokens of a prefix that D has cached, and of what follows
-CHANGED, CHANGES = 600, 3  # tokens of a prompt with a changed block id, and how many for each group
+# Tokens that two prompts share, and of what follows. The first prompt ends where blocks of all
+# sizes do, but for the token that D computes itself: all groups then have what a hit takes.
+SHARED, TAILS = 768, (1, 170)
+CHANGED, CHANGES = 600, 3  # tokens of a prompt with a changed block id; prompts per group
 CHANGING = "corrupt"  # our connector, which changes block ids of requests whose id says so
 
 
@@ -71,7 +74,9 @@ CASES = {
     "Mamba, P TP 2": Case(TP, {}, *MAMBA),
 }
 # Stock refuses unequal block sizes, and deals with the rest of the cases above as with these.
-WITH_STOCK = ("P TP 2, D TP 1", "P TP 1, D TP 2", "P PP 2, D PP 1", "window", "MLA", "MLA, P TP 2", "Mamba")
+WITH_STOCK = (
+    "P TP 2, D TP 1", "P TP 1, D TP 2", "P PP 2, D PP 1",
+    "window", "MLA", "MLA, P TP 2", "Mamba")
 CASES |= {
     f"{title}, {side} stock": dataclasses.replace(CASES[title], stock=side)
     for title in WITH_STOCK for side in ("P", "D")}
@@ -114,8 +119,9 @@ def run(machine, title, case, lengths):
     try:
         with Pair(machine, *case.options(), title, case.model) as pair, Client(pair) as client:
             count, wrong = exchange(pair, client, lengths)
-            result = f"{count - len(wrong)} of {count} equal"
-            if not case.stock:
+            hits = scrape(pair.d)["vllm:prefix_cache_hits_total"]
+            result = f"{count - len(wrong)} of {count} equal, {hits:.0f} tokens were cached"
+            if case.stock != "P":
                 made, missed = changes(pair, client, case.groups)
                 result += f", {made - len(missed)} of {made} changes noticed"
                 wrong += missed
@@ -125,8 +131,8 @@ def run(machine, title, case, lengths):
 
 
 def exchange(pair, client, lengths):
-    """Prompts of all lengths, then two of which D has the beginning. Returns their number, and
-    what went wrong."""
+    """Prompts of all lengths, then two with the same beginning. Returns their number, and what
+    went wrong."""
     wrong = []
     table = Table(("prompt", 6), ("seconds", 7), ("TTFT ms", 8), ("answer", 5))
     prompts = [make_prompt(length, f"{pair.title} {length}") for length in lengths]
@@ -143,7 +149,7 @@ def exchange(pair, client, lengths):
 
 
 def changes(pair, client, groups):
-    """Requests of which P offers a wrong block. Returns their number, and those that nobody noticed."""
+    """Requests where P offers a wrong block. Returns their number, and what was not noticed."""
     missed = []
     for group in range(groups):
         for i in range(CHANGES):
@@ -154,8 +160,9 @@ def changes(pair, client, groups):
                 missed.append(f"a changed block of group {group} went unnoticed")
             elif not d.ok:
                 missed.append(f"a changed block of group {group}: {d.error}")
-    print(f"one block id changed: noticed {groups * CHANGES - len(missed)} of {groups * CHANGES} times", flush=True)
-    return groups * CHANGES, missed
+    made = groups * CHANGES
+    print(f"one block id changed: noticed {made - len(missed)} of {made} times", flush=True)
+    return made, missed
 
 
 if __name__ == "__main__":
