@@ -85,6 +85,9 @@ func (h *simHandle) Post() (nixl.Status, error) {
 		slow = false
 	}
 	status, err := h.Request.Post()
+	if err != nil || status == nixl.Done {
+		h.rank.post(func(*loop) { h.ended(err) })
+	}
 	if slow {
 		s.tally.fault("post slow")
 		time.Sleep(upTo(fate, simSlowPost))
@@ -94,7 +97,19 @@ func (h *simHandle) Post() (nixl.Status, error) {
 
 func (h *simHandle) Status() (nixl.Status, error) {
 	h.rank.stand()
-	return h.Request.Status()
+	status, err := h.Request.Status()
+	if err != nil || status == nixl.Done {
+		h.ended(err)
+	}
+	return status, err
+}
+
+func (h *simHandle) ended(err error) {
+	event := "written"
+	if err != nil {
+		event = "write fails"
+	}
+	h.rank.seen.wrote(h, event)
 }
 
 // simWaker rests until something is due instead of polling: most of a run's virtual time is

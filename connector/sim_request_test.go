@@ -176,7 +176,10 @@ func (r *simRequest) decline() {
 	r.s.tell(r.p.name, "declines %s", r.x)
 	step := Step{Declines: []Decline{{RequestID: r.id(), TransferID: r.transfer(), Why: "aborted"}}}
 	for _, rank := range r.p.ranks {
-		r.p.step(rank, func() { _ = rank.Submit(step) })
+		r.p.step(rank, func() {
+			rank.post(func(*loop) { rank.seen.command(step) })
+			_ = rank.Submit(step)
+		})
 	}
 }
 
