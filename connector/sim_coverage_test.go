@@ -127,8 +127,12 @@ func (c *simCoverage) message(agent string, m notify.Message) {
 		c.registrationComes(agent, m.Registration)
 	case notify.KindHeartbeat:
 		for _, id := range m.IDs {
-			for _, o := range l.offersByName[id] {
+			named := l.offersByName[id]
+			for _, o := range named {
 				c.offer(o, "heartbeat")
+			}
+			if len(named) == 0 {
+				c.offer(nil, "heartbeat")
 			}
 		}
 	}

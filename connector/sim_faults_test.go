@@ -30,6 +30,7 @@ type simRates struct {
 	write                      time.Duration // that WRITEs usually take at most
 	drop, double, late         float64       // of messages
 	failPost, fail, stall      float64       // of WRITEs
+	failCreate                 float64
 	slow, slowCreate, slowPost float64
 	refuse, garble, hang, dead float64 // of handshakes
 	kills, closes, stops, deaf int     // of engines; deaf ones do not poll events
@@ -51,7 +52,7 @@ func newSimRates(r *rand.Rand) simRates {
 	return simRates{
 		lag: upTo(r, 5*time.Millisecond), write: upTo(r, 50*time.Millisecond),
 		drop: some(0.3), double: some(0.4), late: some(0.3),
-		failPost: some(0.3), fail: some(0.3), stall: some(0.1), slow: some(0.6), slowCreate: some(0.6), slowPost: some(0.4),
+		failCreate: some(0.2), failPost: some(0.3), fail: some(0.3), stall: some(0.1), slow: some(0.6), slowCreate: some(0.6), slowPost: some(0.4),
 		refuse: some(0.4), garble: some(0.3), hang: some(0.3), dead: some(0.1),
 		kills: times(3), closes: times(2), stops: times(5), deaf: times(3), hangs: times(2), cuts: times(3), strangers: times(80),
 	}

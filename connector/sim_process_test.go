@@ -1,6 +1,7 @@
 package connector
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -59,6 +60,10 @@ func (t simTransport) Create(op nixl.Op, mem nixl.Mem, local []nixl.Desc, remote
 	}
 	s := t.rank.engine.s
 	fate := s.dice("create", t.rank.agent, notif)
+	if fate.Float64() < s.rates.failCreate {
+		s.tally.fault("create fails")
+		return nil, errors.Join(nixl.ErrBackend, r.Release())
+	}
 	if fate.Float64() < s.rates.slowCreate {
 		s.tally.fault("create slow")
 		time.Sleep(upTo(fate, simSlowCreate))
