@@ -239,14 +239,10 @@ func (c *simCoverage) met(p *peer, event string) {
 	}
 }
 
-// wrote is called when a WRITE has ended.
-func (c *simCoverage) wrote(w nixl.Request, event string) {
-	for _, o := range c.loop.offers {
-		for _, x := range o.writes {
-			if x.request == w {
-				c.offer(o, event)
-				c.registration(x.reg.key(), event)
-			}
-		}
+// wrote is called when the WRITE for a registration has ended.
+func (c *simCoverage) wrote(key registrationKey, event string) {
+	if reg := c.loop.registrations[key]; reg != nil {
+		c.registration(key, event)
+		c.offer(reg.demand.offer, event)
 	}
 }

@@ -126,10 +126,7 @@ func (e *simEngine) close() {
 	for _, r := range e.ranks {
 		r.post(func(*loop) { r.seen.closing() })
 	}
-	e.bury(e.ranks, func() {
-		e.clear()
-		e.state.Store(simDown)
-	})
+	e.bury(e.ranks, func() { e.state.Store(simDown) })
 }
 
 // bury closes what is left of a life, and then calls done.

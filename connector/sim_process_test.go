@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nixlpush/nixlpush/nixl"
+	"github.com/nixlpush/nixlpush/notify"
 )
 
 // simRank is the process of one rank: a real engine, whose transport can stand still as if the
@@ -69,7 +70,7 @@ func (t simTransport) Create(op nixl.Op, mem nixl.Mem, local []nixl.Desc, remote
 		time.Sleep(upTo(fate, simSlowCreate))
 	}
 	t.rank.stand()
-	return &simHandle{r, t.rank, notif}, nil
+	return &simHandle{r, t.rank, name, notif}, nil
 }
 
 // simHandle is a NIXL request. A process is not stopped between its last look at the clock and
@@ -77,6 +78,7 @@ func (t simTransport) Create(op nixl.Op, mem nixl.Mem, local []nixl.Desc, remote
 type simHandle struct {
 	nixl.Request
 	rank  *simRank
+	to    string
 	notif []byte
 }
 
@@ -114,7 +116,9 @@ func (h *simHandle) ended(err error) {
 	if err != nil {
 		event = "write fails"
 	}
-	h.rank.seen.wrote(h, event)
+	if m, err := notify.Decode(h.notif); err == nil {
+		h.rank.seen.wrote(registrationKey{h.to, m.Epoch}, event)
+	}
 }
 
 // simWaker rests until something is due instead of polling: most of a run's virtual time is

@@ -46,10 +46,16 @@ func TestSim(t *testing.T) {
 		}()
 	}
 	workers.Wait()
+	if n := tally.holes(); n > 0 && runs.Load() >= simCovers {
+		t.Errorf("%d pairs of state and event are not as expected", n)
+	}
 	t.Logf("%d runs in %v, %d requests\n%v", runs.Load(), time.Since(start).Round(time.Millisecond), tally.requests.Load(), tally)
 }
 
-var simPrint sync.Mutex
+// simCovers is how many runs meet every event in every state.
+const simCovers = 10_000
+
+var simPrint sync.Mutex // one trace at a time
 
 // simulate runs one seed in a bubble of its own, and reports whether all rules have held.
 func simulate(t *testing.T, seed uint64, tally *simTally) (ok bool) {
