@@ -3,7 +3,6 @@ package connector
 import (
 	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nixlpush/nixlpush/nixl"
@@ -128,13 +127,11 @@ type simWaker struct {
 	woken bool
 	due   []time.Time // when messages arrive and WRITEs end
 	poke  chan struct{}
-	turn  atomic.Uint64 // of the dice for the rest
+	seed  uint64 // of how late it wakes
 }
 
 func newSimWaker(seed uint64) *simWaker {
-	w := &simWaker{poke: make(chan struct{}, 1)}
-	w.turn.Store(seed)
-	return w
+	return &simWaker{poke: make(chan struct{}, 1), seed: seed}
 }
 
 // expect makes the loop look at t or a little later.
@@ -162,8 +159,9 @@ func (w *simWaker) pause(interval, limit time.Duration, ready func() bool) ([]ni
 	if interval == restWriting {
 		limit = sweepEvery / 2 // the end of a WRITE is due at a time that is known
 	}
-	end := time.Now().Add(limit)
-	late := time.Duration(mix(w.turn.Add(1)) % uint64(interval))
+	start := time.Now()
+	end := start.Add(limit)
+	late := time.Duration(mix(w.seed+uint64(start.UnixNano())) % uint64(interval))
 	for !ready() {
 		now, until := time.Now(), w.next(end, late)
 		if !until.After(now) {

@@ -1,9 +1,11 @@
 package connector
 
 import (
+	"cmp"
 	"container/heap"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -81,7 +83,7 @@ func (s *sim) run() string {
 	s.note("sim", "seed %d: %+v", s.seed, s.rates)
 	s.arrive()
 	s.misfortunes()
-	s.after(0, s.schedule)
+	s.after(1337*time.Nanosecond, s.schedule) // not at a time at which a loop looks
 	for len(s.agenda) > 0 && s.broken == "" {
 		next := heap.Pop(&s.agenda).(appointment)
 		time.Sleep(time.Until(next.at))
@@ -116,9 +118,11 @@ func (s *sim) schedule() {
 const simForever = 30 * time.Second
 
 func (e *simEngine) poll() {
-	var out [16]Event
+	var out [64]Event
 	for tp, r := range e.ranks {
-		for _, ev := range out[:r.Poll(out[:])] {
+		events := out[:r.Poll(out[:])]
+		slices.SortFunc(events, func(a, b Event) int { return cmp.Compare(a.Tag, b.Tag) }) // those of one sweep are in no order
+		for _, ev := range events {
 			e.event(tp, ev)
 		}
 	}
