@@ -14,7 +14,7 @@ import (
 
 var (
 	simSeed  = flag.Uint64("seed", 0, "simulate this seed only, and print what happens")
-	simSeeds = flag.Uint64("sim.seeds", 300, "how many seeds to simulate")
+	simSeeds = flag.Uint64("sim.seeds", 200, "how many seeds to simulate")
 	simFirst = flag.Uint64("sim.first", 1, "the first of them")
 	simTime  = flag.Duration("sim.time", 0, "end earlier than after all seeds")
 )
