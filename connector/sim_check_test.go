@@ -48,6 +48,7 @@ func (s *sim) sent(m nixltest.Message) {
 		leg = owner
 	}
 	s.registered[registrationKey{m.From, reg.Epoch}] = leg
+	s.registeredID[m.From+" "+reg.RequestID] = leg
 }
 
 // landing checks a WRITE whose bytes are about to move. The fabric is locked.
@@ -57,13 +58,16 @@ func (s *sim) landing(t nixltest.Transfer) {
 	s.note(t.Initiator, "WRITE to %s (%s) LANDS", t.Target, t.Notif)
 	from, to := s.ranks[t.Initiator], s.ranks[t.Target]
 	message, err := notify.Decode(t.Notif)
-	if err != nil || message.Kind != notify.KindDone {
+	want := s.registered[registrationKey{t.Target, message.Epoch}]
+	if s.rates.stock {
+		want = s.registeredID[t.Target+" "+message.RequestID]
+	}
+	if kind := map[bool]notify.Kind{false: notify.KindDone, true: notify.KindCompletion}[s.rates.stock]; err != nil || message.Kind != kind {
 		s.violation("S3", "a WRITE notifies %q", t.Notif)
 		return
 	}
-	want := s.registered[registrationKey{t.Target, message.Epoch}]
 	if want == nil {
-		s.violation("S1", "a WRITE for epoch %d, which %s has not registered", message.Epoch, t.Target)
+		s.violation("S1", "a WRITE that %s has not registered for: %s", t.Target, t.Notif)
 		return
 	}
 	if !want.waits(to) {

@@ -47,14 +47,16 @@ type sim struct {
 	ranks      map[string]*simRank
 	byPort     map[int]*simEngine
 	registered map[registrationKey]*simLeg
-	epochs     []uint64
-	wire       [][]byte // messages that were sent
-	rng2       *rand.Rand
+	// registeredID is the same by agent and request, where there are no epochs.
+	registeredID map[string]*simLeg
+	epochs       []uint64
+	wire         [][]byte // messages that were sent
+	rng2         *rand.Rand
 }
 
 func newSim(seed uint64, tally *simTally) *sim {
 	s := &sim{seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), rng2: rand.New(rand.NewPCG(seed, 2)), tally: tally,
-		thrown: map[uint64]uint64{}, wanted: map[string]bool{}, ranks: map[string]*simRank{}, byPort: map[int]*simEngine{}, registered: map[registrationKey]*simLeg{}}
+		thrown: map[uint64]uint64{}, wanted: map[string]bool{}, ranks: map[string]*simRank{}, byPort: map[int]*simEngine{}, registered: map[registrationKey]*simLeg{}, registeredID: map[string]*simLeg{}}
 	s.rates = newSimRates(s.rng)
 	s.trace.start = time.Now()
 	s.fabric = newSimFabric(s)
