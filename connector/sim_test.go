@@ -59,27 +59,47 @@ var simPrint sync.Mutex // one trace at a time
 
 // simulate runs one seed in a bubble of its own, and reports whether all rules have held.
 func simulate(t *testing.T, seed uint64, tally *simTally) (ok bool) {
+	ended := make(chan struct{})
+	defer close(ended)
+	go watch(seed, ended)
 	synctest.Test(t, func(t *testing.T) {
 		s := newSim(seed, tally)
-		broken := s.run()
-		ok = broken == ""
-		if !ok || *simSeed > 0 {
+		s.run()
+		tally.requests.Add(uint64(s.requests))
+		if s.broken != "" {
+			s.print() // at once: what is wrong may also keep the bubble from ending
+			s.end()
+		} else if s.end(); s.broken != "" || *simSeed > 0 {
 			s.print()
 		}
-		if !ok {
-			t.Errorf("rule %s is violated; to replay: go test ./connector -run TestSim -seed %d", broken, seed)
+		if ok = s.broken == ""; !ok {
+			t.Fail()
 		}
-		tally.requests.Add(uint64(s.requests))
-		s.end()
 	})
 	return ok
 }
 
-// print writes the trace at once: what went wrong may also keep the bubble from ending.
+// simTooLong is how long a run may take in earnest: some hundred times what it does.
+const simTooLong = 30 * time.Second
+
+// watch ends the process if a run does not end: what is wrong may keep its bubble going for good.
+func watch(seed uint64, ended chan struct{}) {
+	select {
+	case <-ended:
+	case <-time.After(simTooLong):
+		fmt.Fprintf(os.Stderr, "a run does not end: rule S5 is violated; to replay: go test ./connector -run TestSim -seed %d\n", seed)
+		os.Exit(1)
+	}
+}
+
+// print writes the trace, and the rule that was violated, if any.
 func (s *sim) print() {
 	simPrint.Lock()
 	defer simPrint.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	fmt.Fprint(os.Stderr, s.trace.String())
+	if s.broken != "" {
+		fmt.Fprintf(os.Stderr, "rule %s is violated; to replay: go test ./connector -run TestSim -seed %d\n", s.broken, s.seed)
+	}
 }

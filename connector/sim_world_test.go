@@ -80,8 +80,8 @@ func (s *sim) engine(name string, port int, producer bool) *simEngine {
 	return e
 }
 
-// run plays everything and returns the rule that was violated, if any.
-func (s *sim) run() string {
+// run plays everything, until a rule is violated.
+func (s *sim) run() {
 	s.note("sim", "seed %d: %+v", s.seed, s.rates)
 	s.arrive()
 	s.misfortunes()
@@ -94,7 +94,6 @@ func (s *sim) run() string {
 	if s.broken == "" {
 		s.finish()
 	}
-	return s.broken
 }
 
 // schedule lets every scheduler look at its events every few milliseconds, until all is over.
