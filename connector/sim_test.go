@@ -66,13 +66,13 @@ func simulate(t *testing.T, seed uint64, tally *simTally) (ok bool) {
 		s := newSim(seed, tally)
 		s.run()
 		tally.requests.Add(uint64(s.requests))
-		if s.broken != "" {
+		if !s.sound() {
 			s.print() // at once: what is wrong may also keep the bubble from ending
 			s.end()
-		} else if s.end(); s.broken != "" || *simSeed > 0 {
+		} else if s.end(); !s.sound() || *simSeed > 0 {
 			s.print()
 		}
-		if ok = s.broken == ""; !ok {
+		if ok = s.sound(); !ok {
 			t.Fail()
 		}
 	})

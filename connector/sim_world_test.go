@@ -43,15 +43,14 @@ type sim struct {
 	mu         sync.Mutex // for what follows, and for the schedulers' tables; taken within the fabric's lock
 	trace      simTrace
 	broken     string // the rule that was violated
-	brokenAt   int    // line of the trace
 	ranks      map[string]*simRank
 	byPort     map[int]*simEngine
 	registered map[registrationKey]*simLeg
 	// registeredID is the same by agent and request, where there are no epochs.
 	registeredID map[string]*simLeg
 	epochs       []uint64
-	wire         [][]byte // messages that were sent
-	rng2         *rand.Rand
+	wire         [][]byte   // messages that were sent
+	rng2         *rand.Rand // for which of them is kept
 }
 
 func newSim(seed uint64, tally *simTally) *sim {
@@ -86,12 +85,12 @@ func (s *sim) run() {
 	s.arrive()
 	s.misfortunes()
 	s.after(1337*time.Nanosecond, s.schedule) // not at a time at which a loop looks
-	for len(s.agenda) > 0 && s.broken == "" {
+	for len(s.agenda) > 0 && s.sound() {
 		next := heap.Pop(&s.agenda).(appointment)
 		time.Sleep(time.Until(next.at))
 		next.what()
 	}
-	if s.broken == "" {
+	if s.sound() {
 		s.finish()
 	}
 }
