@@ -136,6 +136,16 @@ race: tools nixl ## Go tests with the race detector, against the fake and real N
 fuzz: tools-go ## each fuzzer for FUZZTIME (10s)
 	build/fuzz.sh $(or $(FUZZTIME),10s)
 
+.PHONY: sim sim-long mutants
+simulate = go test ./connector -run 'TestSim$$' -v
+
+sim: tools-go ## 20,000 runs of simulated engines under faults: docs/testing.md
+	$(simulate) -sim.seeds 20000 -timeout 30m
+sim-long: tools-go ## the same for an hour, with other seeds
+	$(simulate) -sim.first 1000000 -sim.seeds 100000000 -sim.time 1h -timeout 70m
+mutants: tools-go ## planted defects, each of which the simulator must find
+	build/mutants.sh 20000
+
 test-c: tools nixl lib lib-test $(ASAN_LIB) ## C programs that use the library, well and badly
 	$(find_nixl); build/test_c.sh
 

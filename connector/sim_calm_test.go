@@ -6,6 +6,7 @@ import "time"
 // restarted), in which it must end well, and every failure must become known at once.
 type simCalm struct {
 	expects, offers []*simLeg
+	again           *simLeg // what has replaced the first of expects, if anything
 	declined        time.Time
 	never           bool // there is no producer's leg
 }
@@ -33,6 +34,8 @@ func (r *simRequest) judge() {
 	}
 	met := latest(d.submitted, p.submitted)
 	switch {
+	case c.again != nil:
+		r.judgeAgain(c.again, p)
 	case !d.cancelled.IsZero():
 		limit := simStopped
 		if !r.acquainted(d.submitted) {
@@ -52,6 +55,17 @@ func (r *simRequest) judge() {
 		r.soon(p, met, simSoon, "was expected and offered")
 		if d.failed || p.failed {
 			r.s.violated("calm", "%s was expected and offered, and failed", r.x)
+		}
+	}
+}
+
+// judgeAgain checks that an offer serves the newer of two expectations, if it comes after both.
+func (r *simRequest) judgeAgain(d, p *simLeg) {
+	wait := p.submitted.Sub(d.submitted)
+	if !d.submitted.IsZero() && p.cancelled.IsZero() && wait > 10*time.Millisecond && wait < simReceive/2 && !(d.over && d.left > 0) {
+		r.soon(d, p.submitted, simSoon, "was expected twice and offered")
+		if d.failed {
+			r.s.violated("calm", "%s was expected twice and offered, and failed", r.x)
 		}
 	}
 }

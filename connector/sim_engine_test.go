@@ -88,7 +88,7 @@ func (e *simEngine) worker(tp int) *simRank {
 	s := e.s
 	r := &simRank{engine: e, agent: fmt.Sprintf("%s.%d#%d", e.name, tp, e.lives), cache: newSimCache(tp, e.tp),
 		waker: newSimWaker(mix(s.seed + uint64(e.port*100+e.lives*10+tp)))}
-	r.seen = newSimCoverage(s.tally)
+	r.seen = &simCoverage{tally: s.tally, rank: r}
 	agent, err := s.fabric.Agent(r.agent)
 	if err != nil {
 		panic(err)
@@ -99,7 +99,7 @@ func (e *simEngine) worker(tp int) *simRank {
 	}
 	cfg := Config{EngineID: e.name, Host: "127.0.0.1", Port: e.port, TPRank: tp, TPSize: e.tp, CompatHash: "h", EnforceCompat: true,
 		Lease: simLease, ReceiveTimeout: simReceive, HandshakeTimeout: simHandshake, PeerTTL: simPeerTTL, Writers: 1 + int(s.seed%2)}
-	r.Engine, err = open(cfg, simTransport{agent, r}, fetch, slog.New(simLog{s, r.agent}), r.waker)
+	r.Engine, err = open(cfg, simTransport{agent, r}, fetch, slog.New(simLog{s, r.agent, r.seen}), r.waker)
 	if err != nil {
 		panic(err)
 	}
@@ -123,10 +123,10 @@ func (e *simEngine) close() {
 	e.s.tell(e.name, "closes")
 	e.s.tally.fault("engine closed")
 	e.state.Store(simClosing)
-	e.bury(e.ranks, func() {
-		e.clear()
-		e.state.Store(simDown)
-	})
+	for _, r := range e.ranks {
+		r.post(func(*loop) { r.seen.closing() })
+	}
+	e.bury(e.ranks, func() { e.state.Store(simDown) })
 }
 
 // bury closes what is left of a life, and then calls done.

@@ -114,6 +114,7 @@ func (leg *simLeg) submit(step func() Step) {
 			} else if leg.blocks == nil {
 				leg.parts[tp].announced = time.Now()
 			}
+			r.post(func(*loop) { r.seen.command(next) })
 			if err := r.Submit(next); err != nil {
 				e.s.violated("S4", "%s refuses tag %d: %v", r.agent, leg.tag, err)
 			}
@@ -150,7 +151,11 @@ func (leg *simLeg) cancel() {
 	leg.engine.s.tell(leg.engine.name, "cancels tag %d", leg.tag)
 	if leg.announced && leg.blocks == nil { // it ends without an event
 		for _, r := range leg.engine.ranks {
-			leg.engine.step(r, func() { _ = r.Submit(Step{Cancels: []uint64{leg.tag}}) })
+			step := Step{Cancels: []uint64{leg.tag}}
+			leg.engine.step(r, func() {
+				r.post(func(*loop) { r.seen.command(step) })
+				_ = r.Submit(step)
+			})
 		}
 		leg.close()
 		return

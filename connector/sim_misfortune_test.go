@@ -68,6 +68,7 @@ func (s *sim) rise(e *simEngine) {
 			s.rise(e)
 			return
 		}
+		e.clear()
 		e.boot()
 	})
 }

@@ -1,11 +1,12 @@
 package connector
 
 import (
+	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nixlpush/nixlpush/nixl"
+	"github.com/nixlpush/nixlpush/notify"
 )
 
 // simRank is the process of one rank: a real engine, whose transport can stand still as if the
@@ -59,12 +60,16 @@ func (t simTransport) Create(op nixl.Op, mem nixl.Mem, local []nixl.Desc, remote
 	}
 	s := t.rank.engine.s
 	fate := s.dice("create", t.rank.agent, notif)
+	if fate.Float64() < s.rates.failCreate {
+		s.tally.fault("create fails")
+		return nil, errors.Join(nixl.ErrBackend, r.Release())
+	}
 	if fate.Float64() < s.rates.slowCreate {
 		s.tally.fault("create slow")
 		time.Sleep(upTo(fate, simSlowCreate))
 	}
 	t.rank.stand()
-	return &simHandle{r, t.rank, notif}, nil
+	return &simHandle{r, t.rank, name, notif}, nil
 }
 
 // simHandle is a NIXL request. A process is not stopped between its last look at the clock and
@@ -72,6 +77,7 @@ func (t simTransport) Create(op nixl.Op, mem nixl.Mem, local []nixl.Desc, remote
 type simHandle struct {
 	nixl.Request
 	rank  *simRank
+	to    string
 	notif []byte
 }
 
@@ -85,6 +91,9 @@ func (h *simHandle) Post() (nixl.Status, error) {
 		slow = false
 	}
 	status, err := h.Request.Post()
+	if err != nil || status == nixl.Done {
+		h.rank.post(func(*loop) { h.ended(err) })
+	}
 	if slow {
 		s.tally.fault("post slow")
 		time.Sleep(upTo(fate, simSlowPost))
@@ -94,7 +103,21 @@ func (h *simHandle) Post() (nixl.Status, error) {
 
 func (h *simHandle) Status() (nixl.Status, error) {
 	h.rank.stand()
-	return h.Request.Status()
+	status, err := h.Request.Status()
+	if err != nil || status == nixl.Done {
+		h.ended(err)
+	}
+	return status, err
+}
+
+func (h *simHandle) ended(err error) {
+	event := "written"
+	if err != nil {
+		event = "write fails"
+	}
+	if m, err := notify.Decode(h.notif); err == nil {
+		h.rank.seen.wrote(registrationKey{h.to, m.Epoch}, event)
+	}
 }
 
 // simWaker rests until something is due instead of polling: most of a run's virtual time is
@@ -104,13 +127,11 @@ type simWaker struct {
 	woken bool
 	due   []time.Time // when messages arrive and WRITEs end
 	poke  chan struct{}
-	turn  atomic.Uint64 // of the dice for the rest
+	seed  uint64 // of how late it wakes
 }
 
 func newSimWaker(seed uint64) *simWaker {
-	w := &simWaker{poke: make(chan struct{}, 1)}
-	w.turn.Store(seed)
-	return w
+	return &simWaker{poke: make(chan struct{}, 1), seed: seed}
 }
 
 // expect makes the loop look at t or a little later.
@@ -138,8 +159,9 @@ func (w *simWaker) pause(interval, limit time.Duration, ready func() bool) ([]ni
 	if interval == restWriting {
 		limit = sweepEvery / 2 // the end of a WRITE is due at a time that is known
 	}
-	end := time.Now().Add(limit)
-	late := time.Duration(mix(w.turn.Add(1)) % uint64(interval))
+	start := time.Now()
+	end := start.Add(limit)
+	late := time.Duration(mix(w.seed+uint64(start.UnixNano())) % uint64(interval))
 	for !ready() {
 		now, until := time.Now(), w.next(end, late)
 		if !until.After(now) {

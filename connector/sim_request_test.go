@@ -124,11 +124,12 @@ func (r *simRequest) begin(leg *simLeg) {
 		s.tell(r.d.name, "expects tag %d, id %s, transfer %q from %s in blocks %v", leg.tag, leg.id, leg.transfer, r.p.name, leg.blocks)
 		leg.submit(func() Step { return Step{Expects: []Expect{leg.expect(BlockIDs{leg.blocks})}} })
 	})
-	if !s.rates.calm && s.rng.IntN(10) == 0 { // preempted and scheduled again, under the same id
-		s.after(upTo(s.rng, 100*time.Millisecond), func() {
+	if s.rng.IntN(10) == 0 { // preempted and scheduled again, under the same id
+		s.after(upTo(s.rng, 100*time.Millisecond)*time.Duration(s.rng.IntN(2)), func() {
 			if !leg.over && r.d.up() && r.consumer == leg.id {
 				again := r.d.open(r, false, leg.id)
 				again.transfer = leg.transfer
+				r.calm.again = again
 				r.begin(again)
 			}
 		})
@@ -176,7 +177,10 @@ func (r *simRequest) decline() {
 	r.s.tell(r.p.name, "declines %s", r.x)
 	step := Step{Declines: []Decline{{RequestID: r.id(), TransferID: r.transfer(), Why: "aborted"}}}
 	for _, rank := range r.p.ranks {
-		r.p.step(rank, func() { _ = rank.Submit(step) })
+		r.p.step(rank, func() {
+			rank.post(func(*loop) { rank.seen.command(step) })
+			_ = rank.Submit(step)
+		})
 	}
 }
 

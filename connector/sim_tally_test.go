@@ -7,19 +7,21 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-
-	"github.com/nixlpush/nixlpush/nixl"
 )
 
 // simTally counts over all runs.
 type simTally struct {
+	requests atomic.Uint64
+
 	mu       sync.Mutex
 	faults   map[string]int
 	outcomes map[string]int
-	requests atomic.Uint64
+	cells    map[cell]int
 }
 
-func newSimTally() *simTally { return &simTally{faults: map[string]int{}, outcomes: map[string]int{}} }
+func newSimTally() *simTally {
+	return &simTally{faults: map[string]int{}, outcomes: map[string]int{}, cells: map[cell]int{}}
+}
 
 func (t *simTally) fault(kind string) {
 	t.mu.Lock()
@@ -33,6 +35,14 @@ func (t *simTally) outcome(ev Event) {
 	t.mu.Unlock()
 }
 
+// holes is how many pairs of state and event were not met although they can be.
+func (t *simTally) holes() (n int) {
+	for _, m := range simMachines {
+		n += len(m.missing(t.cells))
+	}
+	return n
+}
+
 func (t *simTally) String() string {
 	var b strings.Builder
 	for _, table := range []map[string]int{t.faults, t.outcomes} {
@@ -40,14 +50,8 @@ func (t *simTally) String() string {
 			fmt.Fprintf(&b, "%10d  %s\n", table[name], name)
 		}
 	}
+	for _, m := range simMachines {
+		m.print(&b, t.cells)
+	}
 	return b.String()
 }
-
-type simCoverage struct {
-	tally *simTally
-	loop  *loop
-}
-
-func newSimCoverage(t *simTally) *simCoverage { return &simCoverage{tally: t} }
-
-func (c *simCoverage) look(list []nixl.Notification) {}

@@ -60,8 +60,9 @@ func (s *sim) tell(who, format string, args ...any) {
 
 // simLog puts the log of an engine into the trace.
 type simLog struct {
-	s   *sim
-	who string
+	s    *sim
+	who  string
+	seen *simCoverage
 }
 
 func (l simLog) Enabled(context.Context, slog.Level) bool { return true }
@@ -69,12 +70,23 @@ func (l simLog) WithAttrs([]slog.Attr) slog.Handler       { return l }
 func (l simLog) WithGroup(string) slog.Handler            { return l }
 
 func (l simLog) Handle(_ context.Context, r slog.Record) error {
+	if event := simHandshakes[r.Message]; event != "" {
+		r.Attrs(func(a slog.Attr) bool {
+			if p, ok := a.Value.Any().(*peer); ok {
+				l.seen.met(p, event)
+			}
+			return true
+		})
+	}
 	l.s.mu.Lock()
 	defer l.s.mu.Unlock()
 	r = r.Clone()
 	l.s.trace.lines = append(l.s.trace.lines, simLine{at: time.Now(), who: l.who, record: &r})
 	return nil
 }
+
+// simHandshakes are the lines of the log that tell how a handshake has ended.
+var simHandshakes = map[string]string{"handshake done": "handshake", "handshake failed": "no handshake"}
 
 // printable is a message of the wire for people.
 func printable(payload []byte) string {

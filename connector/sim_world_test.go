@@ -1,9 +1,11 @@
 package connector
 
 import (
+	"cmp"
 	"container/heap"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -41,18 +43,19 @@ type sim struct {
 	mu         sync.Mutex // for what follows, and for the schedulers' tables; taken within the fabric's lock
 	trace      simTrace
 	broken     string // the rule that was violated
-	brokenAt   int    // line of the trace
 	ranks      map[string]*simRank
 	byPort     map[int]*simEngine
 	registered map[registrationKey]*simLeg
-	epochs     []uint64
-	wire       [][]byte // messages that were sent
-	rng2       *rand.Rand
+	// registeredID is the same by agent and request, where there are no epochs.
+	registeredID map[string]*simLeg
+	epochs       []uint64
+	wire         [][]byte   // messages that were sent
+	rng2         *rand.Rand // for which of them is kept
 }
 
 func newSim(seed uint64, tally *simTally) *sim {
 	s := &sim{seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), rng2: rand.New(rand.NewPCG(seed, 2)), tally: tally,
-		thrown: map[uint64]uint64{}, wanted: map[string]bool{}, ranks: map[string]*simRank{}, byPort: map[int]*simEngine{}, registered: map[registrationKey]*simLeg{}}
+		thrown: map[uint64]uint64{}, wanted: map[string]bool{}, ranks: map[string]*simRank{}, byPort: map[int]*simEngine{}, registered: map[registrationKey]*simLeg{}, registeredID: map[string]*simLeg{}}
 	s.rates = newSimRates(s.rng)
 	s.trace.start = time.Now()
 	s.fabric = newSimFabric(s)
@@ -76,21 +79,20 @@ func (s *sim) engine(name string, port int, producer bool) *simEngine {
 	return e
 }
 
-// run plays everything and returns the rule that was violated, if any.
-func (s *sim) run() string {
+// run plays everything, until a rule is violated.
+func (s *sim) run() {
 	s.note("sim", "seed %d: %+v", s.seed, s.rates)
 	s.arrive()
 	s.misfortunes()
-	s.after(0, s.schedule)
-	for len(s.agenda) > 0 && s.broken == "" {
+	s.after(1337*time.Nanosecond, s.schedule) // not at a time at which a loop looks
+	for len(s.agenda) > 0 && s.sound() {
 		next := heap.Pop(&s.agenda).(appointment)
 		time.Sleep(time.Until(next.at))
 		next.what()
 	}
-	if s.broken == "" {
+	if s.sound() {
 		s.finish()
 	}
-	return s.broken
 }
 
 // schedule lets every scheduler look at its events every few milliseconds, until all is over.
@@ -116,9 +118,11 @@ func (s *sim) schedule() {
 const simForever = 30 * time.Second
 
 func (e *simEngine) poll() {
-	var out [16]Event
+	var out [64]Event
 	for tp, r := range e.ranks {
-		for _, ev := range out[:r.Poll(out[:])] {
+		events := out[:r.Poll(out[:])]
+		slices.SortFunc(events, func(a, b Event) int { return cmp.Compare(a.Tag, b.Tag) }) // those of one sweep are in no order
+		for _, ev := range events {
 			e.event(tp, ev)
 		}
 	}

@@ -121,6 +121,43 @@ func TestTransferLandsAndNotifiesWhenPolled(t *testing.T) {
 	})
 }
 
+// TestLandWithoutPoll has the bytes move at their time, seen just before, and the end of the
+// transfer wait for a poll.
+func TestLandWithoutPoll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var d *duo
+		var seen []nixltest.Transfer
+		d = newDuo(t, nixltest.Faults{
+			Transfer: func(nixltest.Transfer) nixltest.Outcome { return nixltest.Outcome{Delay: time.Second} },
+			Landing: func(tr nixltest.Transfer) {
+				require.NotEqual(t, d.from, d.to)
+				seen = append(seen, tr)
+			},
+		})
+		r := d.write("done")
+		_, err := r.Post()
+		require.NoError(t, err)
+		d.fabric.Land("a")
+		require.NotEqual(t, d.from, d.to, "it is not due")
+		time.Sleep(time.Second)
+		d.fabric.Land("nobody")
+		d.fabric.Land("a")
+		d.fabric.Land("a")
+		require.Equal(t, d.from, d.to)
+		require.Equal(t, "", d.arrived())
+		d.to[0]++
+		status, err := r.Status()
+		require.NoError(t, err)
+		require.Equal(t, nixl.Done, status)
+		require.NotEqual(t, d.from, d.to, "it landed twice")
+		require.Equal(t, "done", d.arrived())
+		require.Len(t, seen, 1)
+		require.Equal(t, []nixl.Desc{d.local}, seen[0].Local)
+		require.Equal(t, []nixl.Desc{d.peer}, seen[0].Remote)
+		require.NoError(t, r.Release())
+	})
+}
+
 func TestTransferFaults(t *testing.T) {
 	broken := errors.New("broken")
 	t.Run("post", func(t *testing.T) {
