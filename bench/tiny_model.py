@@ -4,9 +4,9 @@
 
 A model of small random weights repeats its last token whatever its KV cache holds, so a
 comparison of answers would prove nothing. Here attention is strong (large values) and neither so
-sharp that it skips blocks nor so broad that all tokens become alike, and the head of the model is
-sharp. Both kinds of dependence are tested: `demo.py` changes tokens, `faults.py` a KV block, and
-`geometry.py` a block of each group of layers.
+sharp that it skips blocks nor so broad that all tokens become alike, and the model's head is
+sharp. Both kinds of dependence are tested: `demo.py` changes tokens, `faults.py` a block of KV,
+and `geometry.py` one of each group of layers.
 
 usage: tiny_model.py KIND FOLDER        (needs torch and safetensors)
 """
@@ -29,11 +29,11 @@ COMMON = {
     "rms_norm_eps": 1e-6, "hidden_act": "silu", "attention_bias": False,
     "tie_word_embeddings": False, "use_cache": True, "bos_token_id": 0, "eos_token_id": 1,
 }
-# DeepSeek's kind of RoPE. vLLM 0.32 computes the plain one of MLA on a CPU otherwise for a prompt
-# than for one token: its kernel takes slices of wider rows for whole ones.
+# DeepSeek's kind of RoPE. The plain one of MLA is computed by vLLM 0.32 on a CPU otherwise for a
+# prompt than for one token: its kernel takes slices of wider rows for whole ones.
 YARN = {
-    "rope_type": "yarn", "rope_theta": 1e6, "factor": 8.0, "original_max_position_embeddings": 4096,
-    "beta_fast": 32, "beta_slow": 1, "mscale": 0, "mscale_all_dim": 0,
+    "rope_type": "yarn", "rope_theta": 1e6, "factor": 8.0, "beta_fast": 32, "beta_slow": 1,
+    "original_max_position_embeddings": 4096, "mscale": 0, "mscale_all_dim": 0,
 }
 LINEAR_LAYERS = "linear_attention", "full_attention", "linear_attention", "full_attention"
 WINDOW_LAYERS = "sliding_attention", "full_attention", "sliding_attention", "full_attention"
@@ -170,7 +170,8 @@ def main():
     from safetensors.torch import save_file
 
     options.folder.mkdir(parents=True, exist_ok=True)
-    save_file(dict(tensors(layers)), options.folder / "model.safetensors", metadata={"format": "pt"})
+    weights = dict(tensors(layers))
+    save_file(weights, options.folder / "model.safetensors", metadata={"format": "pt"})
     # Last, so that a folder with a config.json is a complete one.
     (options.folder / "config.json").write_text(json.dumps(COMMON | config, indent=2) + "\n")
 
