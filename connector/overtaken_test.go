@@ -12,12 +12,13 @@ import (
 
 // These are schedules that the simulator has found, each by itself.
 
-// delayed holds back the n-th message that begins so.
-func delayed(prefix string, n int, by time.Duration) nixltest.Faults {
+// delayed holds back the first message that begins so, for each of several beginnings.
+func delayed(by map[string]time.Duration) nixltest.Faults {
 	return nixltest.Faults{Message: func(m nixltest.Message) []time.Duration {
-		if bytes.HasPrefix(m.Payload, []byte(prefix)) {
-			if n--; n == 0 {
-				return []time.Duration{by}
+		for prefix, d := range by {
+			if bytes.HasPrefix(m.Payload, []byte(prefix)) {
+				delete(by, prefix)
+				return []time.Duration{d}
 			}
 		}
 		return []time.Duration{0}
@@ -64,17 +65,14 @@ func TestOfferIsCancelledDuringTheFirstHandshake(t *testing.T) {
 // TestRegistrationIsOvertaken has P read the registration that was replaced after the one that
 // replaces it.
 func TestRegistrationIsOvertaken(t *testing.T) {
-	inWorld(t, delayed("PUSH_REG", 1, 20*time.Millisecond), nil, func(w *world) {
+	inWorld(t, delayed(map[string]time.Duration{"PUSH_REG:": 20 * time.Millisecond, "CANCEL:": 200 * time.Millisecond}), nil, func(w *world) {
 		w.p.cache.paint([]uint32{3}, 1)
 		w.expect(1, "x", 4)
 		w.expect(2, "x", 5)
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(50 * time.Millisecond)
 		w.offer(9, "x", 3)
-		for range 2 {
-			if ev := w.d.next(w, 200*time.Millisecond); ev.Tag == 2 && ev.Kind != Received || ev.Tag == 1 && ev.Kind != ReceiveFailed {
-				t.Errorf("event %+v", ev)
-			}
-		}
+		w.wants(w.d, 50*time.Millisecond, 2, Received, ReasonNone)
+		w.wants(w.d, 200*time.Millisecond, 1, ReceiveFailed, ReasonCancelled)
 		w.wants(w.p, time.Second, 9, Sent, ReasonNone)
 		if !w.d.cache.painted([]uint32{5}, 1) {
 			t.Error("wrong bytes")
@@ -99,7 +97,7 @@ func (s slowOnce) Create(op nixl.Op, mem nixl.Mem, local []nixl.Desc, remoteMem 
 // TestReplacedWriteIsWithdrawnLast has the CANCEL of a registration that was replaced come when
 // the newer one is written already, and its own WRITE is still being prepared.
 func TestReplacedWriteIsWithdrawnLast(t *testing.T) {
-	inWorld(t, delayed("CANCEL:", 1, 50*time.Millisecond), nil, func(w *world) {
+	inWorld(t, delayed(map[string]time.Duration{"CANCEL:": 50 * time.Millisecond}), nil, func(w *world) {
 		w.p.Close()
 		tr, err := w.fabric.Agent("P2")
 		if err != nil {
