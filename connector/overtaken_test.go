@@ -68,6 +68,7 @@ func TestRegistrationIsOvertaken(t *testing.T) {
 	inWorld(t, delayed(map[string]time.Duration{"PUSH_REG:": 20 * time.Millisecond, "CANCEL:": 200 * time.Millisecond}), nil, func(w *world) {
 		w.p.cache.paint([]uint32{3}, 1)
 		w.expect(1, "x", 4)
+		time.Sleep(5 * time.Millisecond) // it is on its way
 		w.expect(2, "x", 5)
 		time.Sleep(50 * time.Millisecond)
 		w.offer(9, "x", 3)
