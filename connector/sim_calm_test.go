@@ -21,7 +21,7 @@ const simStopped = 70 * time.Millisecond
 // judge checks a request at the end of a run without faults.
 func (r *simRequest) judge() {
 	c := &r.calm
-	if len(c.expects) != 1 || c.expects[0].submitted.IsZero() {
+	if len(c.expects) != 1 || c.expects[0].submitted().IsZero() {
 		return
 	}
 	d := c.expects[0]
@@ -32,25 +32,25 @@ func (r *simRequest) judge() {
 	if len(c.offers) == 1 {
 		p = c.offers[0]
 	}
-	met := latest(d.submitted, p.submitted)
+	met := latest(d.submitted(), p.submitted())
 	switch {
 	case c.again != nil:
 		r.judgeAgain(c.again, p)
 	case !d.cancelled.IsZero():
 		limit := simStopped
-		if !r.acquainted(d.submitted) {
+		if !r.acquainted(d.submitted()) {
 			limit += askEvery // P cannot answer before it has met D, and is asked again
 		}
-		r.soon(d, latest(d.cancelled, d.submitted), limit, "was cancelled")
-	case !c.declined.IsZero() && c.declined.Sub(d.submitted) < simReceive/2 && d.submitted.Sub(c.declined) < simLease/2:
-		r.soon(d, latest(d.submitted, c.declined), simSoon, "was declined")
-	case p.submitted.IsZero():
+		r.soon(d, latest(d.cancelled, d.submitted()), limit, "was cancelled")
+	case !c.declined.IsZero() && c.declined.Sub(d.submitted()) < simReceive/2 && d.submitted().Sub(c.declined) < simLease/2:
+		r.soon(d, latest(d.submitted(), c.declined), simSoon, "was declined")
+	case p.submitted().IsZero():
 	case !p.cancelled.IsZero():
 		// Without a transfer id a registration that comes later may be that of the next attempt.
-		if early := d.submitted.Sub(p.cancelled); r.transfers && early < simLease/2 && -early < simReceive/2 {
-			r.soon(d, latest(latest(p.cancelled, p.submitted), d.submitted), simSoon, "was cancelled by the producer")
+		if early := d.submitted().Sub(p.cancelled); r.transfers && early < simLease/2 && -early < simReceive/2 {
+			r.soon(d, latest(latest(p.cancelled, p.submitted()), d.submitted()), simSoon, "was cancelled by the producer")
 		}
-	case d.submitted.Sub(p.submitted) < simLease/2 && p.submitted.Sub(d.submitted) < simReceive/2 || d.announcedInTime(p):
+	case d.submitted().Sub(p.submitted()) < simLease/2 && p.submitted().Sub(d.submitted()) < simReceive/2 || d.announcedInTime(p):
 		r.soon(d, met, simSoon, "was expected and offered")
 		r.soon(p, met, simSoon, "was expected and offered")
 		if d.failed || p.failed {
@@ -61,9 +61,9 @@ func (r *simRequest) judge() {
 
 // judgeAgain checks that an offer serves the newer of two expectations, if it comes after both.
 func (r *simRequest) judgeAgain(d, p *simLeg) {
-	wait := p.submitted.Sub(d.submitted)
-	if !d.submitted.IsZero() && p.cancelled.IsZero() && wait > 10*time.Millisecond && wait < simReceive/2 && !(d.over && d.left > 0) {
-		r.soon(d, p.submitted, simSoon, "was expected twice and offered")
+	wait := p.submitted().Sub(d.submitted())
+	if !d.submitted().IsZero() && p.cancelled.IsZero() && wait > 10*time.Millisecond && wait < simReceive/2 && !(d.over && d.left > 0) {
+		r.soon(d, p.submitted(), simSoon, "was expected twice and offered")
 		if d.failed {
 			r.s.violated("calm", "%s was expected twice and offered, and failed", r.x)
 		}
@@ -72,7 +72,8 @@ func (r *simRequest) judgeAgain(d, p *simLeg) {
 
 // announcedInTime reports whether the consumer has kept the offer alive from its beginning.
 func (leg *simLeg) announcedInTime(p *simLeg) bool {
-	return leg.announced && leg.parts[0].announced.Sub(p.submitted) < simLease/2 && p.submitted.Sub(leg.submitted) < simReceive/2
+	announced := leg.parts[0].announced
+	return !announced.IsZero() && announced.Sub(p.submitted()) < simLease/2 && p.submitted().Sub(leg.submitted()) < simReceive/2
 }
 
 // acquainted reports whether the two engines have just dealt with each other.

@@ -18,7 +18,6 @@ type simLeg struct {
 	over   bool // all have, or the engine's life has ended
 
 	announced   bool          // told to the engine, without blocks
-	submitted   time.Time     // with blocks, to the last rank
 	lost        time.Duration // in which the engine stood still
 	wanted      time.Time     // an offer: when a consumer last was interested
 	cancelled   time.Time
@@ -109,11 +108,7 @@ func (leg *simLeg) submit(step func() Step) {
 				return
 			}
 			next := step()
-			if leg.blocks != nil && len(next.Cancels) == 0 {
-				leg.parts[tp].since, leg.submitted = time.Now(), time.Now()
-			} else if leg.blocks == nil {
-				leg.parts[tp].announced = time.Now()
-			}
+			leg.parts[tp].note(next, time.Now())
 			r.post(func(*loop) { r.seen.command(next) })
 			if err := r.Submit(next); err != nil {
 				e.s.violated("S4", "%s refuses tag %d: %v", r.agent, leg.tag, err)
@@ -141,6 +136,28 @@ func (e *simEngine) step(r *simRank, f func()) {
 	}
 	r.lastStep = at
 	s.at(at, run)
+}
+
+// note keeps when a step is given to the rank.
+func (p *simPart) note(s Step, now time.Time) {
+	switch {
+	case len(s.Cancels) > 0:
+	case len(s.Expects) > 0 && s.Expects[0].Blocks == nil:
+		p.announced = now
+	default:
+		p.since = now
+	}
+}
+
+// submitted is when the last rank was given the blocks; zero if not all were.
+func (leg *simLeg) submitted() (last time.Time) {
+	for _, p := range leg.parts {
+		if p.since.IsZero() {
+			return time.Time{}
+		}
+		last = latest(last, p.since)
+	}
+	return last
 }
 
 func (leg *simLeg) cancel() {
