@@ -36,15 +36,19 @@ def busy_thread() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-def typical_of(call: Callable[[], object]) -> float:
-    """The median of some calls, in seconds. The interpreter itself takes the GIL away now and
-    then, and so may the machine; a call that gives it away waits every time."""
-    took = []
-    for _ in range(21):
+def longest_of(call: Callable[[], object], count: int) -> float:
+    longest = 0.0
+    for _ in range(count):
         start = time.perf_counter()
         call()
-        took.append(time.perf_counter() - start)
-    return sorted(took)[10]
+        longest = max(longest, time.perf_counter() - start)
+    return longest
+
+
+def is_quick(call: Callable[[], object], count: int) -> bool:
+    """Whether no call of so many had to wait. A machine with other work makes one wait now
+    and then, but not in every round."""
+    return any(longest_of(call, count) < SWITCH_INTERVAL / 2 for _ in range(5))
 
 
 @pytest.mark.usefixtures("busy_thread")
@@ -56,8 +60,8 @@ def test_submit_and_poll_keep_the_gil() -> None:
             tag = next(tags)
             node.engine.submit(offers=[Offer(tag, f"r{tag}", None, *pack_blocks([[1]]))])
 
-        assert typical_of(submit) < SWITCH_INTERVAL / 2
-        assert typical_of(node.engine.poll) < SWITCH_INTERVAL / 2
-        assert typical_of(node.engine.stats) < SWITCH_INTERVAL / 2
+        assert is_quick(submit, 1000)
+        assert is_quick(node.engine.poll, 3000)
+        assert is_quick(node.engine.stats, 3000)
         # The measure works: a call that gives the GIL away has to wait for it.
-        assert typical_of(node.engine.event_fd) > SWITCH_INTERVAL / 2
+        assert longest_of(node.engine.event_fd, 3000) > SWITCH_INTERVAL / 2
