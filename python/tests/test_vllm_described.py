@@ -246,3 +246,8 @@ def test_states_beside_attention(
     (region,) = (region for region in found.regions if region.name == mamba)
     assert (region.tokens, region.per_id) == (ONE_STATE, 1)
     assert found.ssm_sizes == (CONV[0] * CONV[1] * 2, 4 * 4 * 16 * 8)
+
+    # Older releases of vLLM have a view of each part of a state instead.
+    first = cache[:, : CONV[0] * CONV[1] * 2].view(torch.float16).unflatten(1, CONV)
+    worker.caches[mamba] = [first, cache[:, first[0].nbytes :]]
+    assert worker.describe() == found
