@@ -140,8 +140,8 @@ class Engine:
         config = self.options.transfer_config(self.engine_id)
         if config:
             command += ["--kv-transfer-config", json.dumps(config)]
-        stages = self.options.pipeline_parallel
-        return command + self.machine.arguments(self.options.ranks, stages) + self.options.arguments
+        needed = self.machine.arguments(self.options, kind=self.model.name)
+        return command + needed + self.options.arguments
 
     def _environment(self):
         environment = dict(os.environ)

@@ -33,19 +33,21 @@ class Machine:
         where = f"{self.gpus} GPU(s)" if self.gpus else f"CPU, {os.cpu_count()} cores"
         return f"vLLM {self.vllm_version}, {where}"
 
-    def arguments(self, ranks=1, stages=1):
-        """Server options that this machine needs for an engine of so many ranks, in so many stages."""
+    def arguments(self, options, kind):
+        """Server options that this machine needs for an engine with a model of a kind."""
         # In bfloat16 an answer depends on what else is in the batch, and on whether the last token
         # is computed with the rest of its prompt or alone, as after a push: whoever moved the KV.
-        arguments = ["--dtype", "float32"]
+        # vLLM has nothing better than float16 for MLA on a GPU: an answer differs now and then.
+        half = self.gpus and kind == "latent"
+        arguments = ["--dtype", "float16" if half else "float32"]
         if self.gpus:
             # Engines may share a GPU. How much is free says little while others start, so the size
             # of the cache is given.
             arguments += ["--gpu-memory-utilization", "0.05", "--kv-cache-memory-bytes", "2000000000"]
-        if 0 < self.gpus < ranks:
+        if 0 < self.gpus < options.ranks:
             arguments += ["--distributed-executor-backend", "mp", "--worker-cls", "one_gpu.Worker",
                           "--disable-custom-all-reduce"]
-        if not self.gpus and stages > 1:
+        if not self.gpus and options.pipeline_parallel > 1:
             # vLLM on a CPU sets up the tensors between stages when it warms a compiled model up,
             # so not with --enforce-eager; Dynamo alone will do.
             arguments += ["--no-enforce-eager", "--compilation-config", '{"mode": 2, "backend": "eager"}']
