@@ -26,6 +26,7 @@ from vllm.v1.kv_cache_layout import KVCacheLayout
 from vllm_harness import write_model
 
 from nixlpush import ONE_STATE
+from nixlpush.vllm import releases
 
 HEAD, TOKENS, MODEL_HEADS = 32, 32, 4
 NAME = "model.layers.{}.self_attn.attn"
@@ -141,6 +142,20 @@ def test_groups_that_share_memory(model: Path, layout_name: str) -> None:
     windows = {region.group: region.window for region in found.regions}
     assert sorted(windows.values()) == [0, 48, 48]
     assert windows[worker.group_of(NAME.format(2))] == 0
+
+
+def test_older_releases_tell_of_addresses_only(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Layers that lie on each other are one region, and vLLM's connector names none."""
+    specs = {NAME.format(i): full() if i % 3 == 2 else window() for i in range(6)}
+    monkeypatch.setattr(releases, "dims_in_order", lambda: False)
+    found = Worker(model, specs, "LBHNC").describe()
+    assert [region.base for region in found.stock] == list(
+        dict.fromkeys(region.base for region in found.regions)
+    )
+    assert len(found.stock) == 2
+    assert not any(region.members for region in found.stock)
 
 
 @pytest.mark.parametrize("layout_name", ["LBNHC", "BLHNC"])

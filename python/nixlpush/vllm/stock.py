@@ -64,7 +64,8 @@ class _Cut:
         hybrid &= not self.vllm_config.scheduler_config.disable_hybrid_kv_cache_manager
         rows = releases.is_block_outermost(self.vllm_config)
         self._names_members = (hybrid or rows) and not any(map(is_state, specs))
-        self._names_members &= releases.dims_in_order()  # older ones know regions by order only
+        # Older releases know regions by order only.
+        self._names_members &= releases.dims_in_order()
         stages = self.vllm_config.parallel_config.pipeline_parallel_size > 1
         self._by_layer = rows and self._names_members and stages
         self._pages = rows and self._names_members and _share_rows(self.caches)
