@@ -54,10 +54,7 @@ def blocks_of(tokens):
 
 
 TP = {"tensor_parallel": 2}
-# vLLM on a CPU sets up the tensors between stages when it warms a compiled model up, so not with
-# --enforce-eager; Dynamo alone will do.
-PP = {"pipeline_parallel": 2, "role": "kv_producer", "arguments": [
-    "--no-enforce-eager", "--compilation-config", '{"mode": 2, "backend": "eager"}']}
+PP = {"pipeline_parallel": 2, "role": "kv_producer"}
 WINDOW, LATENT, MAMBA = ("window", 2), ("latent", 1), ("mamba", 2)
 CASES = {
     "P TP 2, D TP 1": Case(TP, {}),

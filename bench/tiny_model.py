@@ -17,7 +17,8 @@ import pathlib
 
 LAYERS, HIDDEN, HEADS, KV_HEADS, HEAD_DIM, FFN, VOCAB = 4, 256, 8, 4, 64, 384, 1024
 WINDOW = 200  # tokens
-LATENT, ROPE = 512, 64  # of MLA: all that vLLM's kernel for CPUs takes
+# Of MLA: all that vLLM's kernels take, for CPUs the first two, for Hopper the last.
+LATENT, ROPE, VALUE = 512, 64, 128
 # Of Mamba. Its channels are HEADS * MAMBA_DIM, twice HIDDEN.
 MAMBA_DIM, MAMBA_GROUPS, MAMBA_STATE, MAMBA_CONV = 64, 2, 32, 4
 SEED = 20
@@ -87,8 +88,8 @@ def latent_attention(weights):
     yield "self_attn.q_proj.weight", weights.matrix(HEADS * (HEAD_DIM + ROPE), HIDDEN, 2)
     yield "self_attn.kv_a_proj_with_mqa.weight", weights.matrix(LATENT + ROPE, HIDDEN, 2)
     yield "self_attn.kv_a_layernorm.weight", weights.constant(LATENT)
-    yield "self_attn.kv_b_proj.weight", weights.matrix(HEADS * 2 * HEAD_DIM, LATENT, 2)
-    yield "self_attn.o_proj.weight", weights.matrix(HIDDEN, HEADS * HEAD_DIM, 4)
+    yield "self_attn.kv_b_proj.weight", weights.matrix(HEADS * (HEAD_DIM + VALUE), LATENT, 2)
+    yield "self_attn.o_proj.weight", weights.matrix(HIDDEN, HEADS * VALUE, 4)
 
 
 def mamba(weights):
@@ -132,7 +133,7 @@ KINDS = {
     "latent": (
         {"architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2",
          "num_key_value_heads": HEADS, "q_lora_rank": None, "kv_lora_rank": LATENT,
-         "qk_nope_head_dim": HEAD_DIM, "qk_rope_head_dim": ROPE, "v_head_dim": HEAD_DIM,
+         "qk_nope_head_dim": HEAD_DIM, "qk_rope_head_dim": ROPE, "v_head_dim": VALUE,
          "first_k_dense_replace": LAYERS, "rope_parameters": YARN},
         [(latent_attention, mlp)] * LAYERS,
     ),

@@ -37,6 +37,10 @@ class Options:
     environment: dict = dataclasses.field(default_factory=dict)
     own_session: bool = False  # setsid: the kernel then schedules the engine as a group of its own
 
+    @property
+    def ranks(self):
+        return self.tensor_parallel * self.pipeline_parallel
+
     def transfer_config(self, engine_id):
         """The value of --kv-transfer-config, or None without a connector."""
         if self.connector == "none":
@@ -136,14 +140,15 @@ class Engine:
         config = self.options.transfer_config(self.engine_id)
         if config:
             command += ["--kv-transfer-config", json.dumps(config)]
-        return command + self.machine.arguments() + self.options.arguments
+        needed = self.machine.arguments(self.options, kind=self.model.name)
+        return command + needed + self.options.arguments
 
     def _environment(self):
         environment = dict(os.environ)
         environment.update(
             VLLM_NIXL_SIDE_CHANNEL_HOST=HOST, VLLM_NIXL_SIDE_CHANNEL_PORT=str(self.side_port),
             HF_HUB_OFFLINE="1", VLLM_NO_USAGE_STATS="1", PYTHONUNBUFFERED="1")
-        environment.update(self.machine.environment(self.device))
+        environment.update(self.machine.environment(self.device, self.options.ranks))
         environment.update(self.options.environment)
         return environment
 

@@ -33,22 +33,36 @@ class Machine:
         where = f"{self.gpus} GPU(s)" if self.gpus else f"CPU, {os.cpu_count()} cores"
         return f"vLLM {self.vllm_version}, {where}"
 
-    def arguments(self):
-        """Server options that this machine needs."""
+    def arguments(self, options, kind):
+        """Server options that this machine needs for an engine with a model of a kind."""
         # In bfloat16 an answer depends on what else is in the batch, and on whether the last token
         # is computed with the rest of its prompt or alone, as after a push: whoever moved the KV.
-        precise = ["--dtype", "float32"]
-        # Two engines share the one GPU. How much is free says little while the other starts,
-        # so the size of the cache is given.
-        shared = ["--gpu-memory-utilization", "0.4", "--kv-cache-memory-bytes", "4000000000"] if self.gpus == 1 else []
-        return precise + shared
+        # vLLM has nothing better than float16 for MLA on a GPU: an answer differs now and then.
+        half = self.gpus and kind == "latent"
+        arguments = ["--dtype", "float16" if half else "float32"]
+        if self.gpus:
+            # Engines may share a GPU. How much is free says little while others start, so the size
+            # of the cache is given.
+            arguments += ["--gpu-memory-utilization", "0.05", "--kv-cache-memory-bytes", "2000000000"]
+        if 0 < self.gpus < options.ranks:
+            arguments += ["--distributed-executor-backend", "mp", "--worker-cls", "one_gpu.Worker",
+                          "--disable-custom-all-reduce"]
+        if not self.gpus and options.pipeline_parallel > 1:
+            # vLLM on a CPU sets up the tensors between stages when it warms a compiled model up,
+            # so not with --enforce-eager; Dynamo alone will do.
+            arguments += ["--no-enforce-eager", "--compilation-config", '{"mode": 2, "backend": "eager"}']
+        return arguments
 
-    def environment(self, device):
-        """Environment variables that this machine needs; device is the engine's number."""
+    def environment(self, device, ranks=1):
+        """Environment variables that this machine needs for an engine of so many ranks; device is
+        the engine's number."""
         environment = {"PYTHONPATH": _python_path()}
         if self.gpus:
-            # Triton's kernels would round float32 to 10 bits otherwise.
-            environment.update(CUDA_VISIBLE_DEVICES=str(device % self.gpus), TRITON_F32_DEFAULT="ieee")
+            # Triton's kernels would round float32 to 10 bits otherwise. States are only described
+            # with their channels outermost, which is not the default on a GPU.
+            environment.update(TRITON_F32_DEFAULT="ieee", VLLM_SSM_CONV_STATE_LAYOUT="DS")
+            if ranks == 1:
+                environment.update(CUDA_VISIBLE_DEVICES=str(device % self.gpus))
         else:
             environment.update(
                 VLLM_CPU_KVCACHE_SPACE="1", VLLM_CPU_OMP_THREADS_BIND="nobind", OMP_NUM_THREADS="1",

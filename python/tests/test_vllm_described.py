@@ -26,6 +26,7 @@ from vllm.v1.kv_cache_layout import KVCacheLayout
 from vllm_harness import write_model
 
 from nixlpush import ONE_STATE
+from nixlpush.vllm import releases
 
 HEAD, TOKENS, MODEL_HEADS = 32, 32, 4
 NAME = "model.layers.{}.self_attn.attn"
@@ -143,6 +144,20 @@ def test_groups_that_share_memory(model: Path, layout_name: str) -> None:
     assert windows[worker.group_of(NAME.format(2))] == 0
 
 
+def test_older_releases_tell_of_addresses_only(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Layers that lie on each other are one region, and vLLM's connector names none."""
+    specs = {NAME.format(i): full() if i % 3 == 2 else window() for i in range(6)}
+    monkeypatch.setattr(releases, "dims_in_order", lambda: False)
+    found = Worker(model, specs, "LBHNC").describe()
+    assert [region.base for region in found.stock] == list(
+        dict.fromkeys(region.base for region in found.regions)
+    )
+    assert len(found.stock) == 2
+    assert not any(region.members for region in found.stock)
+
+
 @pytest.mark.parametrize("layout_name", ["LBNHC", "BLHNC"])
 def test_mla_is_the_same_on_all_ranks(model: Path, layout_name: str) -> None:
     names = [NAME.format(i) for i in (4, 5)]
@@ -246,3 +261,8 @@ def test_states_beside_attention(
     (region,) = (region for region in found.regions if region.name == mamba)
     assert (region.tokens, region.per_id) == (ONE_STATE, 1)
     assert found.ssm_sizes == (CONV[0] * CONV[1] * 2, 4 * 4 * 16 * 8)
+
+    # Older releases of vLLM have a view of each part of a state instead.
+    first = cache[:, : CONV[0] * CONV[1] * 2].view(torch.float16).unflatten(1, CONV)
+    worker.caches[mamba] = [first, cache[:, first[0].nbytes :]]
+    assert worker.describe() == found

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def describe(
     vllm_config: VllmConfig,
     kv_cache_config: KVCacheConfig,
-    kv_caches: dict[str, torch.Tensor],
+    kv_caches: dict[str, torch.Tensor | list[torch.Tensor]],
 ) -> Layout:
     """The layout of one worker's cache. Raises NotImplementedError, with the layer's name, for
     a tensor that is not laid out as its spec says."""
@@ -32,15 +32,16 @@ def describe(
     # A layer without a spec shares the cache of another one.
     layers = [layer for layer in layers_of(kv_cache_config) if layer.name in kv_caches]
     layers.sort(key=lambda layer: numeric_order(layer.name))
-    regions = [worker.region(layer, kv_caches[layer.name]) for layer in layers]
-    ranges = [_memory(kv_caches[layer.name]) for layer in layers]
+    tensors = [states.joined(kv_caches[layer.name]) for layer in layers]
+    regions = [worker.region(layer, tensor) for layer, tensor in zip(layers, tensors)]
+    ranges = [_memory(tensor) for tensor in tensors]
     memory = {range_.addr: range_ for range_ in ranges}
     logical = math.lcm(*block_sizes(kv_cache_config))
     backends = worker.backends
     kernel = releases.kernel_block_size(vllm_config, kv_cache_config, backends, logical)
     per_id = logical // kernel
     num_blocks = kv_cache_config.num_blocks * per_id
-    caches = [stock.Cache(layer, kv_caches[layer.name]) for layer in layers]
+    caches = [stock.Cache(layer, tensor) for layer, tensor in zip(layers, tensors)]
     return Layout(
         name=releases.layout_name(vllm_config),
         attention_backend=backends[0].get_name(),
@@ -52,7 +53,7 @@ def describe(
         device_id=max(range_.device for range_ in memory.values()),
         ssm_sizes=states.ssm_sizes([layer.spec for layer in layers], worker.rank.tp_size),
         stock=stock.regions(vllm_config, caches, num_blocks, per_id)
-        if releases.dims_in_order()
+        if releases.dims_in_order() or _blocks_first(regions, tensors)
         else [],
     )
 
@@ -120,6 +121,11 @@ class _Worker:
         return parts.attention(
             cache, layer.spec, backend.get_name(), self.rank, self._model_heads
         )
+
+
+def _blocks_first(regions: list[Region], tensors: list[torch.Tensor]) -> bool:
+    """Whether no layer has K and V apart outside of its blocks."""
+    return all(region.num_blocks == len(tensor) for region, tensor in zip(regions, tensors))
 
 
 def _mem(cache: torch.Tensor) -> int:

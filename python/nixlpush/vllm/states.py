@@ -45,6 +45,15 @@ def ssm_sizes(specs: Iterable[KVCacheSpec], tp_size: int) -> tuple[int, int]:
     return 0, 0
 
 
+def joined(cache: torch.Tensor | list[torch.Tensor]) -> torch.Tensor:
+    """A layer's cache as one tensor. Older releases have a view of each part of a state; the
+    first begins the block."""
+    if isinstance(cache, torch.Tensor):
+        return cache
+    first = cache[0].view(torch.uint8)
+    return first.as_strided((first.shape[0], first.stride(0)), (first.stride(0), 1))
+
+
 def state(cache: torch.Tensor, spec: MambaSpec, rank: Rank) -> Components:
     """The components of a layer, as nixlpush.vllm.parts has them, with a single token.
     Channels and heads are dealt out evenly."""

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The cache as vLLM's own connector cuts it into regions: what peers that run it pair with
-theirs by order and name. The rules are those of vLLM 0.32."""
+theirs by order and name. The rules are those of vLLM 0.32; releases with one layout per layer
+follow the same ones, without names."""
 
 from __future__ import annotations
 
@@ -63,6 +64,8 @@ class _Cut:
         hybrid &= not self.vllm_config.scheduler_config.disable_hybrid_kv_cache_manager
         rows = releases.is_block_outermost(self.vllm_config)
         self._names_members = (hybrid or rows) and not any(map(is_state, specs))
+        # Older releases know regions by order only.
+        self._names_members &= releases.dims_in_order()
         stages = self.vllm_config.parallel_config.pipeline_parallel_size > 1
         self._by_layer = rows and self._names_members and stages
         self._pages = rows and self._names_members and _share_rows(self.caches)
