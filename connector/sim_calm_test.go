@@ -37,11 +37,10 @@ func (r *simRequest) judge() {
 	case c.again != nil:
 		r.judgeAgain(c.again, p)
 	case !d.cancelled.IsZero():
-		limit := simStopped
-		if !r.acquainted(d.submitted()) {
-			limit += askEvery // P cannot answer before it has met D, and is asked again
+		// A CANCEL that overtakes the first registration of all cannot be answered: P has not met D.
+		if r.acquainted(d.submitted()) {
+			r.soon(d, latest(d.cancelled, d.submitted()), simStopped, "was cancelled")
 		}
-		r.soon(d, latest(d.cancelled, d.submitted()), limit, "was cancelled")
 	case !c.declined.IsZero() && c.declined.Sub(d.submitted()) < simReceive/2 && d.submitted().Sub(c.declined) < simLease/2:
 		r.soon(d, latest(d.submitted(), c.declined), simSoon, "was declined")
 	case p.submitted().IsZero():
