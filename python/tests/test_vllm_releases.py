@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import need_vllm  # noqa: F401
 import pytest
 from vllm.distributed.kv_transfer.kv_connector import utils
+from vllm.distributed.kv_transfer.kv_connector.v1 import base
 from vllm_harness import attention_spec, vllm_config, write_model
 
 from nixlpush.vllm import releases
@@ -39,6 +40,17 @@ def test_an_old_cache_is_supported(tmp_path: Path) -> None:
     two = SimpleNamespace(kv_cache_groups=[GROUP, GROUP])
     assert [layer.group for layer in layers_of(two)] == [0, 0, 1, 1]
     require_supported(vllm_config(write_model(tmp_path)), two)
+
+
+def test_several_groups_need_a_vllm_that_can_fail_one_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = SimpleNamespace(kv_cache_groups=[GROUP, GROUP])
+    monkeypatch.delattr(base, "KVConnectorTransferResults", raising=False)
+    with pytest.raises(NotImplementedError, match=r"2 groups .*before vLLM 0\.30"):
+        require_supported(vllm_config(write_model(tmp_path)), two)
+    require_supported(vllm_config(write_model(tmp_path)), OLD_CACHE)
+    require_supported(vllm_config(write_model(tmp_path), kv_role="kv_producer"), two)
 
 
 def test_the_layout_has_its_old_name_where_vllm_knows_no_other(

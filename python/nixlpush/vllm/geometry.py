@@ -76,6 +76,7 @@ def require_supported(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig) -
     problems = [
         *_parallelism(vllm_config),
         *_cache(kv_cache_config),
+        *_failures(vllm_config, kv_cache_config),
         *_states(vllm_config, kv_cache_config),
         *_device(vllm_config),
     ]
@@ -99,6 +100,16 @@ def _parallelism(vllm_config: VllmConfig) -> list[str]:
     if stages > 1 and role != "kv_producer":
         problems.append(f"pipeline_parallel_size={stages} with kv_role={role}")
     return problems
+
+
+def _failures(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig) -> list[str]:
+    """Older releases learn of a failed receive from the ids of its blocks, and end the whole
+    engine if those are of several groups."""
+    role = vllm_config.kv_transfer_config.kv_role
+    groups = len(releases.transfer_groups(kv_cache_config))
+    if groups == 1 or role == "kv_producer" or releases.names_failed_requests():
+        return []
+    return [f"{groups} groups of layers with kv_role={role} before vLLM 0.30"]
 
 
 def _cache(kv_cache_config: KVCacheConfig) -> list[str]:

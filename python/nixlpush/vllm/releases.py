@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vllm.config import CacheConfig
+from vllm.distributed.kv_transfer.kv_connector.v1 import base
 from vllm.v1 import kv_cache_interface
 from vllm.v1.worker import utils as worker_utils
 
@@ -33,6 +34,11 @@ def cache_hit_source() -> Any:
     from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
     return CacheHitSource.P2P
+
+
+def names_failed_requests() -> bool:
+    """Whether a worker can name the requests that were not received, not only their blocks."""
+    return hasattr(base, "KVConnectorTransferResults")
 
 
 def heads_first() -> str:
