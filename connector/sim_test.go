@@ -40,6 +40,7 @@ func TestSim(t *testing.T) {
 				}
 				if !simulate(t, first+n, tally) {
 					failed.Store(true)
+					t.Fail()
 				}
 				runs.Add(1)
 			}
@@ -72,9 +73,7 @@ func simulate(t *testing.T, seed uint64, tally *simTally) (ok bool) {
 		} else if s.end(); !s.sound() || *simSeed > 0 {
 			s.print()
 		}
-		if ok = s.sound(); !ok {
-			t.Fail()
-		}
+		ok = s.sound()
 	})
 	return ok
 }
