@@ -3,6 +3,7 @@ package connector
 import (
 	"bytes"
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -85,13 +86,11 @@ func TestRegistrationIsOvertaken(t *testing.T) {
 // slowOnce is a Transport whose first Create takes a while.
 type slowOnce struct {
 	nixl.Transport
-	delay *time.Duration
+	delay *atomic.Int64 // nanoseconds
 }
 
 func (s slowOnce) Create(op nixl.Op, mem nixl.Mem, local []nixl.Desc, remoteMem nixl.Mem, remote []nixl.Desc, name string, notif []byte) (nixl.Request, error) {
-	d := *s.delay
-	*s.delay = 0
-	time.Sleep(d)
+	time.Sleep(time.Duration(s.delay.Swap(0)))
 	return s.Transport.Create(op, mem, local, remoteMem, remote, name, notif)
 }
 
@@ -104,7 +103,8 @@ func TestReplacedWriteIsWithdrawnLast(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		slow := 200 * time.Millisecond
+		var slow atomic.Int64
+		slow.Store(int64(200 * time.Millisecond))
 		w.p = startTestEngine(w, w.site, pPort, slowOnce{tr, &slow}, newChanWaker(), nil)
 		w.offer(9, "x", 3)
 		w.expect(1, "x", 4)

@@ -1,6 +1,9 @@
 package connector
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // simLeg is one Expect or Offer of an engine, on all its ranks.
 type simLeg struct {
@@ -109,7 +112,9 @@ func (leg *simLeg) submit(step func() Step) {
 			}
 			next := step()
 			leg.parts[tp].note(next, time.Now())
-			r.post(func(*loop) { r.seen.command(next) })
+			seen := next
+			seen.Expects = slices.Clone(next.Expects) // Submit fills in what is left out
+			r.post(func(*loop) { r.seen.command(seen) })
 			if err := r.Submit(next); err != nil {
 				e.s.violated("S4", "%s refuses tag %d: %v", r.agent, leg.tag, err)
 			}
