@@ -142,8 +142,9 @@ class Engine(Handle):
         if result < 0:
             raise error_of(result, error)
         counters = {name: getattr(stats, name) for name, *_ in _abi.Stats._fields_[2:-1]}
-        failures = {f"failures: {name}": stats.failures[code] for code, name in REASONS.items()}
-        return counters | failures
+        failures = stats.failures
+        reasons = {f"failures: {name}": failures[code] for code, name in REASONS.items()}
+        return counters | reasons
 
 
 def _event(event: _abi.Event) -> Event:

@@ -75,8 +75,8 @@ class Options:
 @dataclass(frozen=True)
 class Part:
     """One component of some layers in each block of a region: an element for each (layer,
-    head, token), num_rows rows of size bytes. Offsets and strides are bytes; layers and heads are numbered as
-    in the whole model, which has heads_of heads."""
+    head, token), num_rows rows of size bytes. Offsets and strides are bytes; layers and heads
+    are numbered as in the whole model, which has heads_of heads."""
 
     component: str
     offset: int

@@ -43,7 +43,8 @@ class StepMetadata(KVConnectorMetadata):
         # everything else here.
         if not self:
             return StepMetadata, ()
-        plain = (tuple(map(tuple, list_)) for list_ in (self.expects, self.offers, self.declines))
+        entries = self.expects, self.offers, self.declines
+        plain = (tuple(map(tuple, kind)) for kind in entries)
         return _restore, (*plain, self.cancels, self.rejected)
 
 

@@ -297,7 +297,8 @@ def _transfer_id(request: Request, params: dict[str, Any]) -> str | None:
     try:
         return transfer_params.transfer_id(params)
     except ValueError as error:
-        logger.error("kv_transfer_params of request %s: %s; ignored", request.request_id, error)
+        request_id = request.request_id
+        logger.error("kv_transfer_params of request %s: %s; ignored", request_id, error)
         return None
 
 
