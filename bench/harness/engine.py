@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import random
 import signal
 import socket
 import subprocess
@@ -16,11 +17,19 @@ MODEL_NAME = "tiny"
 STOCK, OURS = "stock", "ours"
 
 
+# Below the ports that the system gives to outgoing connections: an engine takes a minute to bind.
+PORTS = range(15000, 32000)
+
+
 def free_port():
     """A port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return probe.getsockname()[1]
+    while True:
+        with socket.socket() as probe:
+            try:
+                probe.bind((HOST, random.choice(PORTS)))
+            except OSError:
+                continue
+            return probe.getsockname()[1]
 
 
 @dataclasses.dataclass
