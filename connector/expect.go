@@ -2,6 +2,7 @@ package connector
 
 import (
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -90,9 +91,7 @@ func (l *loop) registerWith(ex *expectation, err *failure) {
 	left := time.Until(ex.deadline)
 	message := l.registration(ex, left-writeMargin(left)).Encode()
 	for _, r := range ex.peer.ranks {
-		if err := l.nixl.Notify(r.agent, message); err != nil {
-			l.stats.FailedNotifications++
-			ex.peer.broken = true
+		if err := l.send(ex.peer, r.agent, message); err != nil {
 			l.endExpect(ex, failf(ReasonUnreachable, "send registration to %s: %w", ex.peer, err))
 			return
 		}
@@ -148,23 +147,24 @@ func (l *loop) completed(agent, requestID string, tpSize int) {
 	if ex != nil && ex.told() && ex.peer.epochs {
 		ex = nil // its producer says so with an epoch
 	}
-	l.arrived(ex, requestID, agent, tpSize)
+	l.arrived(ex, agent, tpSize, slog.String("request", requestID))
 }
 
 // done takes in the completion of a registration.
 func (l *loop) done(agent string, epoch uint64, tpSize int) {
-	l.arrived(l.expectsByEpoch[epoch], fmt.Sprintf("of epoch %d", epoch), agent, tpSize)
+	l.arrived(l.expectsByEpoch[epoch], agent, tpSize, slog.Uint64("epoch", epoch))
 }
 
-func (l *loop) arrived(ex *expectation, request, agent string, tpSize int) {
+// arrived counts one completion; which names its request in log lines.
+func (l *loop) arrived(ex *expectation, agent string, tpSize int, which slog.Attr) {
 	if ex == nil || !ex.told() {
 		l.stats.NotificationsAfterEnd++
-		l.log.Debug("completion of a request that is not waiting", "request", request, "from", agent)
+		l.log.Debug("completion of a request that is not waiting", which, "from", agent)
 		return
 	}
 	if !ex.peer.has(agent) {
 		l.stats.MalformedNotifications++
-		l.log.Warn("completion from an agent that is not the producer", "request", request, "from", agent, "producer", ex.peer)
+		l.log.Warn("completion from an agent that is not the producer", which, "from", agent, "producer", ex.peer)
 		return
 	}
 	complete := ex.arrivals.Arrive(agent, tpSize) == notify.Complete
@@ -229,9 +229,7 @@ func (l *loop) askToStop(ex *expectation, now time.Time) (told bool) {
 		return false
 	}
 	for agent := range ex.writers {
-		if err := l.nixl.Notify(agent, notify.Cancel(ex.epoch)); err != nil {
-			l.stats.FailedNotifications++
-			ex.peer.broken = true
+		if err := l.send(ex.peer, agent, notify.Cancel(ex.epoch)); err != nil {
 			l.log.Debug("cancel not sent", "request", ex.RequestID, "to", ex.peer, "why", err)
 			continue
 		}
@@ -272,10 +270,7 @@ func (l *loop) releaseAt(ex *expectation) {
 		reg.Release = true
 		message := reg.Encode()
 		for _, r := range p.ranks {
-			if err := l.nixl.Notify(r.agent, message); err != nil {
-				l.stats.FailedNotifications++
-				p.broken = true
-			}
+			_ = l.send(p, r.agent, message) // without it P's lease ends
 		}
 	})
 }

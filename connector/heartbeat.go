@@ -44,9 +44,7 @@ const heartbeatIDs = 512
 
 func (l *loop) sendHeartbeat(p *peer, message []byte) {
 	for _, r := range p.ranks {
-		if err := l.nixl.Notify(r.agent, message); err != nil {
-			l.stats.FailedNotifications++
-			p.broken = true
+		if err := l.send(p, r.agent, message); err != nil {
 			l.log.Warn("heartbeat not sent", "to", p, "why", err)
 			continue
 		}

@@ -66,6 +66,16 @@ func (p *peer) release() {
 	p.lastUsed = time.Now()
 }
 
+// send sends a message to one agent of a peer, which is met anew after a failure.
+func (l *loop) send(p *peer, agent string, message []byte) error {
+	err := l.nixl.Notify(agent, message)
+	if err != nil {
+		l.stats.FailedNotifications++
+		p.broken = true
+	}
+	return err
+}
+
 // peerAt returns the peer to use from now on. A broken one is retired: those who use it
 // keep it, everybody else meets the engine anew, which may have been restarted.
 func (l *loop) peerAt(key peerKey) *peer {
